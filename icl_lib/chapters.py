@@ -1,7 +1,8 @@
 """The chapters: run the notebooks, keep their files in one normal form, and say what is wrong with a file.
 
-A notebook is committed executed, with the values of its `parameters` cell. `run` executes one, `normalise` removes
-what changes from run to run (times, paths, versions), `problems` lists what a reader or a check would trip over.
+A notebook is committed executed, with the values of its `parameters` cell. `run` executes one, `normalise`
+removes what changes from run to run (times, paths, versions), `problems` lists what a reader or a check would
+trip over.
 """
 
 import ast
@@ -45,7 +46,9 @@ def chapters(root: Path) -> list[Path]:
     """Return the notebooks of the book under `root`, in the order of their numbers."""
     found = sorted((root / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     if not found:
-        raise FileNotFoundError(f"no notebook notebooks/NN_name.ipynb under {root}: run this from the project's folder")
+        raise FileNotFoundError(
+            f"no notebook notebooks/NN_name.ipynb under {root}: run this from the project's folder"
+        )
     return found
 
 
@@ -69,7 +72,9 @@ def declared(notebook: NotebookNode) -> dict[str, Any]:
         try:
             values[name] = ast.literal_eval(statement.value)
         except ValueError:
-            raise ParameterError(f"{name}: the default must be a literal, not `{ast.unparse(statement.value)}`") from None
+            raise ParameterError(
+                f"{name}: the default must be a literal, not `{ast.unparse(statement.value)}`"
+            ) from None
         if not isinstance(values[name], bool | int | float | str | list):
             raise ParameterError(f"{name}: the default must be a number, string, boolean or list")
     return values
@@ -97,8 +102,8 @@ def checked(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[
         if not _fits(value, default):
             hint = " (YAML reads 1e-3 as text: write 1.0e-3)" if isinstance(value, str) else ""
             raise ParameterError(
-                f"parameter {name!r} is {value!r} ({type(value).__name__}), expected {type(default).__name__}, "
-                f"like the default {default!r}{hint}; known parameters: {known}"
+                f"parameter {name!r} is {value!r} ({type(value).__name__}), expected "
+                f"{type(default).__name__}, like the default {default!r}{hint}; known parameters: {known}"
             )
         values[name] = float(value) if isinstance(default, float) else value
     return values
@@ -113,9 +118,13 @@ def parameter_file(path: Path, notebooks: Iterable[Path]) -> dict[str, dict[str,
     entries = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     by_name = {notebook.stem: notebook for notebook in notebooks}
     if unknown := set(entries) - set(by_name):
-        raise ParameterError(f"{path.name}: no notebook named {', '.join(sorted(unknown))}; there are {', '.join(by_name)}")
+        raise ParameterError(
+            f"{path.name}: no notebook named {', '.join(sorted(unknown))}; there are {', '.join(by_name)}"
+        )
     if missing := set(by_name) - set(entries):
-        raise ParameterError(f"{path.name}: no entry for {', '.join(sorted(missing))} (an empty one is `name: {{}}`)")
+        raise ParameterError(
+            f"{path.name}: no entry for {', '.join(sorted(missing))} (an empty one is `name: {{}}`)"
+        )
     values = {}
     for name, notebook in by_name.items():
         try:
@@ -143,7 +152,13 @@ def run(source: Path, target: Path, parameters: Mapping[str, Any] | None = None)
         executed = Path(scratch) / source.name
         try:
             papermill.execute_notebook(
-                source, executed, values, cwd=source.parent, kernel_name=KERNEL["name"], progress_bar=False
+                source,
+                executed,
+                values,
+                cwd=source.parent,
+                kernel_name=KERNEL["name"],
+                progress_bar=False,
+                extra_arguments=["--log-level=50"],  # a cell that fails is reported here, with its traceback
             )
         except papermill.PapermillExecutionError as error:
             raise ExecutionError(f"{source.name}, cell {error.cell_index + 1}:\n{error}") from None
@@ -155,9 +170,11 @@ def run(source: Path, target: Path, parameters: Mapping[str, Any] | None = None)
 def run_all(
     notebooks: Iterable[Path], folder: Path, parameters: Mapping[str, Mapping[str, Any]], workers: int
 ) -> Iterator[tuple[str, float]]:
-    """Run notebooks in `workers` processes, writing to `folder`; yield each name and its seconds as it ends."""
+    """Run notebooks in `workers` processes, writing to `folder`; yield a name and seconds as each ends."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        jobs = {pool.submit(run, path, folder / path.name, parameters.get(path.stem)): path for path in notebooks}
+        jobs = {
+            pool.submit(run, path, folder / path.name, parameters.get(path.stem)): path for path in notebooks
+        }
         for job in as_completed(jobs):
             yield jobs[job].stem, job.result()
 
@@ -171,8 +188,8 @@ def write(notebook: NotebookNode, target: Path) -> None:
 def normalise(notebook: NotebookNode) -> NotebookNode:
     """Return a copy of `notebook` without what changes from run to run or from machine to machine.
 
-    Kept: source, outputs, execution counts, tags, figure captions, the ids of cells. A cell without an id gets
-    one from its place and source. Running a notebook twice gives the same bytes.
+    Kept: source, outputs, execution counts, tags, figure captions, the ids of cells. A cell without an id
+    gets one from its place and source. Running a notebook twice gives the same bytes.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a missing id is what we are here to mend
@@ -182,7 +199,9 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
     for place, cell in enumerate(notebook.cells):
         if not cell.get("id"):
             cell.id = hashlib.sha256(f"{place}\n{cell.source}".encode()).hexdigest()[:8]
-        cell.metadata = nbformat.from_dict({k: cell.metadata[k] for k in KEPT_CELL_METADATA if cell.metadata.get(k)})
+        cell.metadata = nbformat.from_dict(
+            {k: cell.metadata[k] for k in KEPT_CELL_METADATA if cell.metadata.get(k)}
+        )
         if cell.cell_type == "code":
             cell.outputs = _joined(cell.outputs)
     return notebook
@@ -192,7 +211,11 @@ def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
     """Join the pieces of a stream: where a kernel flushes is chance."""
     joined: list[NotebookNode] = []
     for output in outputs:
-        if joined and output.output_type == "stream" == joined[-1].output_type and output.name == joined[-1].name:
+        if (
+            joined
+            and output.output_type == "stream" == joined[-1].output_type
+            and output.name == joined[-1].name
+        ):
             joined[-1].text += output.text
         else:
             joined.append(output)
@@ -250,7 +273,9 @@ def _output_faults(cell: NotebookNode) -> Iterator[str]:
             yield f"stopped with {output.ename}"
         if output.get("name") == "stderr":
             yield f"writes to stderr: {output.text.strip()[:80]!r}"
-        shown = [v for k, v in output.get("data", {}).items() if not k.startswith("image/") and isinstance(v, str)]
+        shown = [
+            v for k, v in output.get("data", {}).items() if not k.startswith("image/") and isinstance(v, str)
+        ]
         for text in (*shown, output.get("text", "")):
             if match := MACHINE_PATH.search(text):
                 yield f"shows a path of the machine that ran it: {match[0]!r}"

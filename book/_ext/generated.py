@@ -1,0 +1,77 @@
+"""Tables made at the build: where each equation is checked, and how long each chapter ran and where."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import yaml
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from icl_lib.site import STATUS, equation_anchor, equation_cells, equation_tags
+
+
+class EquationIndex(SphinxDirective):
+    """One table a section of book/equations.yml: number, statement, the cells that check it."""
+
+    def run(self) -> list[nodes.Node]:
+        root = Path(self.env.srcdir)
+        source = root / "book" / "equations.yml"
+        self.env.note_dependency(str(source))
+        self.env.note_reread()
+        checked = equation_cells(root)
+        lines: list[str] = []
+        for section, statements in yaml.safe_load(source.read_text(encoding="utf-8")).items():
+            lines += [f"## {section}", "", "| Equation | What it says | Checked in |", "|---|---|---|"]
+            for number, statement in statements.items():
+                links = [
+                    self._link(cell.page, cell.anchor, cell.chapter, cell.section)
+                    for cell in checked.get(number, [])
+                ]
+                lines.append(f"| ({number}) | {statement} | {'; '.join(links)} |")
+            lines.append("")
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+    def _link(self, page: str, anchor: str, chapter: str, section: str) -> str:
+        relative = self.env.app.builder.get_relative_uri(self.env.docname, page)
+        return f'<a class="reference internal" href="{relative}#{anchor}">{chapter}: {section}</a>'
+
+
+class Status(SphinxDirective):
+    """Run time of each chapter in this build, versions, machine."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()
+        path = Path(self.env.srcdir) / STATUS
+        if not path.exists():
+            return self.parse_text_to_nodes("This copy was built without running the notebooks: no times.")
+        status = json.loads(path.read_text())
+        lines = ["| Chapter | Seconds |", "|---|---:|"]
+        lines += [
+            f"| {{doc}}`/notebooks/{name}` | {taken:.1f} |"
+            for name, taken in sorted(status["seconds"].items())
+        ]
+        lines += ["", "| Software | Version |", "|---|---|"]
+        lines += [f"| {name} | {value} |" for name, value in status["versions"].items()]
+        lines += ["", "| Machine | |", "|---|---|"]
+        lines += [f"| {name} | {value} |" for name, value in status["machine"].items()]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+def anchor_cells(app: Sphinx, doctree: nodes.document) -> None:
+    """Give each code cell tagged `eq-18` the id that the equation index links to."""
+    seen: Counter[int] = Counter()
+    for cell in doctree.findall(nodes.container):
+        if "cell" not in cell["classes"]:
+            continue
+        for number in equation_tags([name.removeprefix("tag_") for name in cell["classes"]]):
+            seen[number] += 1
+            cell["ids"].append(equation_anchor(number, seen[number]))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("equation-index", EquationIndex)
+    app.add_directive("status", Status)
+    app.connect("doctree-read", anchor_cells)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
