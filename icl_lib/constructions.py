@@ -52,10 +52,10 @@ def _assemble(
     W_in: np.ndarray, layers: list[list[Head]], n_context: int, query_cell: float, *, layer_norm: bool = True
 ) -> Weights:
     """Weights whose output is `query_cell` times the paper's (3, N+1) cell."""
-    stacked = {name: np.array([[getattr(h, name) for h in heads] for heads in layers]) for name in Head._fields}
+    W1, W2, W3 = np.moveaxis(np.array(layers), 2, 0)  # (L, K, 3, D, D): three of (L, K, D, D)
     W_out = np.zeros((n_context + 1, len(W_in)))
     W_out[-1, 2] = query_cell
-    return Weights(np.array(W_in, dtype=np.float64), **stacked, W_out=W_out, layer_norm=layer_norm)
+    return Weights(np.array(W_in, dtype=np.float64), W1, W2, W3, W_out, layer_norm=layer_norm)
 
 
 # -- the paper's closed form, section 3 ------------------------------------------------------------------
@@ -93,8 +93,8 @@ def repaired(n_context: int, scale: float, *, context_cells: bool = False, facto
     Args:
         n_context: N ≥ 3.
         scale: R > 0.
-        context_cells: weigh embedding 3 of every context row by +R, so that the output takes the mean residual
-            of the context off, with the means that the query did not contaminate.
+        context_cells: weigh embedding 3 of every context row by +R, so that the output takes off the mean
+            residual of the context, with the means that the query did not contaminate.
         factor: multiplies W_out; 1 + c/N undoes the mean of the leverage.
 
     Raises:
@@ -114,9 +114,9 @@ def repaired(n_context: int, scale: float, *, context_cells: bool = False, facto
 def gram_schmidt(n_context: int, scale: float, angle: float) -> Weights:
     """Least squares by Gram–Schmidt on the columns (1, x), in an order set by `angle`.
 
-    Layer 1 removes w = cos φ·1 + sin φ·x from z = −sin φ·1 + cos φ·x and from y, layer 2 removes what is left
-    of z from what is left of y. φ = 0 is the paper's order (without its two N/(N+1) factors): the second layer
-    norm divides by V. φ = π/2 is the swapped order: the first layer norm divides, by the mean of x².
+    Layer 1 removes w = cos φ·1 + sin φ·x from z = −sin φ·1 + cos φ·x and from y, layer 2 removes what is
+    left of z from what is left of y. φ = 0 is the paper's order (without its two N/(N+1) factors): the second
+    layer norm divides by V. φ = π/2 is the swapped order: the first layer norm divides, by the mean of x².
 
     Args:
         n_context: N ≥ 3.
@@ -143,7 +143,13 @@ def gram_schmidt(n_context: int, scale: float, angle: float) -> Weights:
 
 
 def _law(
-    prompts: Prompts, w: np.ndarray, z: np.ndarray, w_squared: np.ndarray, delta: float, eps1: float, eps2: float
+    prompts: Prompts,
+    w: np.ndarray,
+    z: np.ndarray,
+    w_squared: np.ndarray,
+    delta: float,
+    eps1: float,
+    eps2: float,
 ) -> Float64[np.ndarray, "M"]:
     """What any member of the family answers; w, z (M, N+1), w_squared (M,) stands in layer 1's first cell."""
     N = prompts.n_context
@@ -222,7 +228,7 @@ def tilted(n_context: int, scale: float) -> Weights:
     covary = Head(rows(r1=tuple(G / N)), rows(r3=(0, eta, -eta, 0)), np.outer(G, [1, 0, 0, 0]))
     spread = Head(
         rows(r1=tuple(ones / (d * N))),
-        np.outer(G + [xi / gamma, 0, 0, 0], [1, 0, 0, -1]),
+        np.outer(G + np.array([xi / gamma, 0, 0, 0]), [1, 0, 0, -1]),
         np.outer([1 / gamma - k / d, 0, -k / d, -k / d], [1, 0, 0, 0]),
     )
     return _assemble(W_in, [[centre, tilt], [covary, spread]], N, -(1 + 1 / N) / d)

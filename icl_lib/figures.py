@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+from cycler import cycler
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ COLOURS = {
     "layer_2": "#882255",
 }
 
-_STYLE = {
+_STYLE: dict[str, Any] = {
     "figure.figsize": (6.4, 3.8),
     "figure.dpi": 110,
     "savefig.dpi": 110,
@@ -41,14 +42,14 @@ _STYLE = {
     "lines.linewidth": 2.0,
     "legend.frameon": False,
     "svg.hashsalt": "icl_lib",
-    "axes.prop_cycle": mpl.cycler(color=list(COLOURS.values())),
+    "axes.prop_cycle": cycler(color=list(COLOURS.values())),
 }
 
 
 def use_style() -> None:
     """Set matplotlib's defaults to the book's: call it once at the top of a chapter."""
     plt.rcdefaults()
-    mpl.rcParams.update(_STYLE)
+    plt.rcParams.update(_STYLE)  # type: ignore[arg-type]  # its stub lists every key
 
 
 def cells(
@@ -108,7 +109,12 @@ def fit(
     for label, (queries, answers, colour) in curves.items():
         ax.plot(queries, answers, color=COLOURS[colour])
         ax.annotate(
-            label, (queries[-1], answers[-1]), (4, 0), textcoords="offset points", va="center", color=COLOURS[colour]
+            label,
+            (queries[-1], answers[-1]),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            color=COLOURS[colour],
         )
     ax.set_xlabel("x (units of x)")
     ax.set_ylabel("y (units of y)")

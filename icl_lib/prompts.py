@@ -86,7 +86,7 @@ class Prompts:
         """The prompts that a slice, an index array or a mask selects."""
         return Prompts(self.x[which], self.y[which], self.query[which])
 
-    def tokens(self) -> Float64[np.ndarray, "M N+1 3"]:
+    def tokens(self) -> Float64[np.ndarray, "M S 3"]:
         """The token matrix P of each prompt, eq. (1): rows (1, x_n, y_n), then (1, u, 0)."""
         rows = np.ones((self.count, self.n_context + 1, 3))
         rows[:, :-1, 1], rows[:, -1, 1] = self.x, self.query
@@ -147,7 +147,7 @@ def sample_tasks(
         if not (np.isfinite(value) and value >= 0):
             raise ValueError(f"{name} is {value}, expected a finite number that is not negative")
     root = seed if isinstance(seed, SeedSequence) else SeedSequence(seed)
-    # Built anew rather than spawned: spawn() counts its calls, so a second draw from one sequence would differ.
+    # Built anew rather than spawned: spawn() counts its calls, so a second draw would differ.
     children = [SeedSequence(root.entropy, spawn_key=(*root.spawn_key, i)) for i in range(4)]
     lines, inputs, noise, queries = (Generator(PCG64(child)) for child in children)
     theta = lines.standard_normal((2, count))

@@ -73,7 +73,7 @@ class Trace:
     output: (M,). Q_out(P), eq. (17).
     """
 
-    Q: Float64[np.ndarray, "L+1 M S D"]
+    Q: Float64[np.ndarray, "layers_and_1 M S D"]
     H_head: Float64[np.ndarray, "L K M S D"]
     H: Float64[np.ndarray, "L M S D"]
     mu: Float64[np.ndarray, "L M S"]
@@ -109,6 +109,13 @@ class Transformer(nn.Module):
         dtype: torch.float32 or torch.float64.
     """
 
+    W_in: Tensor
+    W1: Tensor
+    W2: Tensor
+    W3: Tensor
+    W_out: Tensor
+    b_out: Tensor
+
     def __init__(self, architecture: Architecture, *, eps: float, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
         self.architecture, self.eps = architecture, eps
@@ -133,7 +140,9 @@ class Transformer(nn.Module):
     def steps(self, tokens: Float[Tensor, "M S P"]) -> dict[str, list[Tensor]]:
         """Run the forward pass and keep every intermediate: one entry a layer under `Trace`'s names."""
         Q = tokens @ self.W_in.mT  # (M, S, D), eq. (10)
-        kept: dict[str, list[Tensor]] = {name: [] for name in ("H_head", "H", "mu", "sigma", "LN")} | {"Q": [Q]}
+        kept: dict[str, list[Tensor]] = {name: [] for name in ("H_head", "H", "mu", "sigma", "LN")} | {
+            "Q": [Q]
+        }
         for layer in range(self.architecture.layers):
             heads = self.attention(Q, layer)
             H = heads.sum(dim=1)  # eq. (12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -18,7 +19,7 @@ from safetensors.numpy import save
 from icl_lib.prompts import Prompts
 from icl_lib.transformer import Architecture, Trace, Transformer
 
-CHUNK = 4096  # prompts of one forward pass: bounds the memory of `predict`, not its result
+CHUNK_ROWS = 2**15  # token rows of one forward pass: keeps `predict` inside the cache
 
 
 class WeightsFileError(ValueError):
@@ -118,8 +119,14 @@ class Weights:
     def from_torch(cls, module: Transformer) -> Weights:
         """The weights of a `Transformer` module, whoever trained it."""
         arrays = {name: value.detach().cpu().numpy() for name, value in module.named_parameters()}
-        arrays["b_out"] = float(arrays["b_out"])
-        return cls(**arrays, layer_norm=module.architecture.layer_norm, eps=module.eps)
+        return cls.from_arrays(arrays, layer_norm=module.architecture.layer_norm, eps=module.eps)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], *, layer_norm: bool, eps: float) -> Weights:
+        """The inverse of `arrays()`: the bias may be a 0-d array; raises as the constructor does."""
+        b_out = float(arrays["b_out"])
+        square = {name: arrays[name] for name in ("W_in", "W1", "W2", "W3", "W_out")}
+        return cls(**square, b_out=b_out, layer_norm=layer_norm, eps=eps)
 
     def _tokens(self, prompts: Prompts | Float[np.ndarray, "M S P"]) -> Float64[np.ndarray, "M S P"]:
         """The tokens of `prompts`, refused where they do not fit this network."""
@@ -150,7 +157,11 @@ class Weights:
         """
         tokens, module = torch.tensor(self._tokens(prompts), dtype=dtype), self.to_torch(eps, dtype)
         with torch.no_grad():
-            answer = torch.cat([module(part) for part in tokens.split(CHUNK)]).double().numpy()
+            answer = (
+                torch.cat([module(part) for part in tokens.split(max(1, CHUNK_ROWS // tokens.shape[1]))])
+                .double()
+                .numpy()
+            )
         self._refuse_nan(answer, module.eps)
         return answer
 
@@ -167,7 +178,7 @@ class Weights:
         if bad.size:
             raise ValueError(
                 f"the answer to prompt {bad[0]} ({bad.size} in all) is not finite with eps = {eps:g}: layer "
-                "norm divides by σ = 0 in some row (all x equal does this), or the numbers overflow; give eps > 0"
+                "norm divides by σ = 0 in some row (all x equal does this), or numbers overflow; give eps > 0"
             )
 
     # -- storage -----------------------------------------------------------------------------------
@@ -209,7 +220,8 @@ class Weights:
             ) from error
         if meta.get("format") != cls.FORMAT:
             raise WeightsFileError(
-                f"{path} was written by another program: its format is {meta.get('format')!r}, expected {cls.FORMAT!r}"
+                f"{path} was written by another program: its format is "
+                f"{meta.get('format')!r}, expected {cls.FORMAT!r}"
             )
         try:
             head = json.loads(meta["architecture"])
@@ -217,10 +229,11 @@ class Weights:
             found = {name: array.shape for name, array in arrays.items()}
             if found != architecture.shapes:
                 raise ValueError(f"its arrays have shapes {found}, its header says {architecture.shapes}")
-            arrays["b_out"] = float(arrays["b_out"])
-            weights = cls(**arrays, layer_norm=architecture.layer_norm, eps=head["eps"])
+            weights = cls.from_arrays(arrays, layer_norm=architecture.layer_norm, eps=head["eps"])
         except (KeyError, TypeError, ValueError) as error:
             raise WeightsFileError(f"{path} does not hold usable weights: {error}") from error
         if weights.digest != meta.get("digest"):
-            raise WeightsFileError(f"{path} does not match its own digest: its content was changed after saving")
+            raise WeightsFileError(
+                f"{path} does not match its own digest: its content was changed after saving"
+            )
         return weights
