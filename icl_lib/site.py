@@ -157,9 +157,8 @@ def site_problems(root: Path, site: Path | None = None) -> list[str]:
     found = [
         f"{page}.html is missing" for page in ["index", *pages(root)] if not (site / f"{page}.html").is_file()
     ]
-    parsed = {
-        path: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in site.rglob("*.html")
-    }
+    files = [path for path in site.rglob("*.html") if "_static" not in path.parts]
+    parsed = {path: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in files}
     ids = {
         path.resolve(): {str(tag["id"]) for tag in page.find_all(id=True)} for path, page in parsed.items()
     }
@@ -203,7 +202,8 @@ def _resource_faults(path: Path, page: BeautifulSoup) -> Iterator[str]:
         file = path.parent / unquote(source)
         if file.suffix in (".png", ".jpg", ".jpeg", ".webp") and file.is_file():
             try:
-                Image.open(file).load()
+                with Image.open(file) as opened:
+                    opened.load()
             except (OSError, SyntaxError) as error:
                 yield f"picture {source} is broken: {error}"
     for figure in page.find_all("figure"):

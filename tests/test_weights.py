@@ -52,6 +52,7 @@ def test_arrays_are_frozen(weights):
         weights.W_in[0, 0] = 1
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -1,0 +1,42 @@
+"""The prose pages say what is so."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+
+
+def test_example_of_the_library_page_runs(root: Path) -> None:
+    page = (root / "book" / "api.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(example, {})
+    # The construction's error at N = 50 is near 25/N²; a hundred prompts give its size, not its digits.
+    assert np.isfinite(float(printed.getvalue()))
+    assert 0.0005 < float(printed.getvalue()) < 0.1
+
+
+def test_library_page_has_every_module(root: Path) -> None:
+    page = (root / "book" / "api.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"automodule:: icl_lib\.([\w.]+)", page))
+    package = root / "icl_lib"
+    files = [path.relative_to(package).with_suffix("") for path in package.rglob("*.py")]
+    # The command line documents itself (`icl --help`); a package shows what its __init__ exports.
+    modules = {path.parts[0] for path in files if path.parts[0] not in ("__init__", "cli")}
+    assert documented == modules
+
+
+def test_references_are_cited_by_their_keys(root: Path) -> None:
+    keys = set(re.findall(r"^@\w+\{([\w-]+),", (root / "book" / "references.bib").read_text(), re.MULTILINE))
+    assert keys
+    texts = [*root.glob("book/*.md"), *root.glob("notebooks/*.ipynb")]
+    cited = {
+        key.strip()
+        for path in texts
+        for group in re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", path.read_text(encoding="utf-8"))
+        for key in group.split(",")
+    }
+    assert cited <= keys
