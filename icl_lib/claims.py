@@ -1,8 +1,8 @@
 """The paper's claims as data: what it says, what we accept as the same, what we found.
 
-`results/claims.toml` holds the claims and their criteria, committed before the runs that they judge. A chapter
-reports its value by claim id with `report`; the report lives in the executed notebook, and the scoreboard page
-is made from the notebooks and the data file. There is no third copy.
+`results/claims.toml` holds the claims and their criteria, committed before the runs that they judge. A
+chapter reports its value by claim id with `report`; the report lives in the executed notebook, and the
+scoreboard page is made from the notebooks and the data file. There is no third copy.
 """
 
 from __future__ import annotations

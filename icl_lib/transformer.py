@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -137,8 +139,16 @@ class Transformer(nn.Module):
             return H, mu, variance.sqrt()
         return centred / (variance + self.eps).sqrt()[..., None], mu, variance.sqrt()
 
-    def steps(self, tokens: Float[Tensor, "M S P"]) -> dict[str, list[Tensor]]:
-        """Run the forward pass and keep every intermediate: one entry a layer under `Trace`'s names."""
+    def steps(
+        self,
+        tokens: Float[Tensor, "M S P"],
+        clamp: Mapping[int, Float[Tensor, "M S"]] = MappingProxyType({}),
+    ) -> dict[str, list[Tensor]]:
+        """Run the forward pass and keep every intermediate: one entry a layer under `Trace`'s names.
+
+        `clamp` gives denominators that a layer (index from 0) must use in place of its own √(σ² + eps): an
+        intervention on what its layer norm divides by.
+        """
         Q = tokens @ self.W_in.mT  # (M, S, D), eq. (10)
         kept: dict[str, list[Tensor]] = {name: [] for name in ("H_head", "H", "mu", "sigma", "LN")} | {
             "Q": [Q]
@@ -147,6 +157,8 @@ class Transformer(nn.Module):
             heads = self.attention(Q, layer)
             H = heads.sum(dim=1)  # eq. (12)
             normal, mu, sigma = self.normalise(H)
+            if layer in clamp:
+                normal = (H - mu[..., None]) / clamp[layer][..., None]
             Q = Q + normal  # eq. (16)
             for name, value in zip(
                 ("H_head", "H", "mu", "sigma", "LN", "Q"),

@@ -53,6 +53,7 @@ def test_arrays_are_frozen(weights):
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
