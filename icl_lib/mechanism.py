@@ -108,6 +108,6 @@ def keep_cells(weights: Weights, kept: Bool[np.ndarray, "S D"]) -> Weights:
 
 
 def dominant_cell(weights: Weights) -> tuple[int, int]:
-    """Row and embedding (from 0) of the largest |output weight|."""
+    """Row and embedding (from 0) of the largest absolute output weight."""
     row, column = np.unravel_index(np.abs(weights.W_out).argmax(), weights.W_out.shape)
     return int(row), int(column)

@@ -164,6 +164,8 @@ def site_problems(root: Path, site: Path | None = None) -> list[str]:
     }
     for path, page in parsed.items():
         name = path.relative_to(site).as_posix()
+        if str(root) in page.get_text():
+            found.append(f"{name}: shows {root}, a path of the machine that built it")
         found += [
             f"{name}: {fault}" for fault in (*_resource_faults(path, page), *_link_faults(path, page, ids))
         ]

@@ -50,7 +50,7 @@ def permute(weights: Weights, order: Sequence[int]) -> Weights:
 
 
 def query_cell_third(weights: Weights) -> Weights:
-    """Embeddings swapped so that the query's largest |output weight| is in the paper's cell (3, N+1).
+    """Embeddings swapped so that the query's largest absolute output weight is in the paper's cell (3, N+1).
 
     The other embeddings are then ordered by the input that is largest in them, as in the paper's Figure 2a: y
     first, then the constant, then x.
@@ -69,11 +69,12 @@ def query_cell_third(weights: Weights) -> Weights:
 class Facts:
     """A network up to everything that changes nothing: two networks with equal facts are one function.
 
-    embedding: (D, 3) W_in in the canonical basis: row 0 is the component along the ones-vector (times √D),
-        rows 1 to D−1 form an upper triangle with positive diagonal over the columns (1, x, y).
-    maps: (L, D, D, D, D). H_l[n, d] = Σ Q[n, a] G[b, c] maps[l, a, b, c, d], symmetric in (b, c), without the
-        component that layer norm removes.
-    read_out: (S, D) W_out in the same basis.
+    Attributes:
+        embedding: (D, 3) W_in in the canonical basis: row 0 is the component along the ones-vector (times
+            √D), rows 1 to D−1 form an upper triangle with positive diagonal over the columns (1, x, y).
+        maps: (L, D, D, D, D). H_l[n, d] = Σ Q[n, a] G[b, c] maps[l, a, b, c, d], symmetric in (b, c), without
+            the component that layer norm removes.
+        read_out: (S, D) W_out in the same basis.
     """
 
     embedding: Float64[np.ndarray, "D P"]
