@@ -1,15 +1,19 @@
-"""What changes nothing in a TF(D, L, K), and the form of its weights in which only facts are left.
+"""What changes nothing in a TF(D, L, K) with layer norm, and the form in which only facts are left.
 
-Four changes of the weights leave every answer as it is: (i) W3·A and A⁻¹·W1 in place of a head's W3 and W1;
-(ii) any other set of heads with the same sum; (iii) adding a number to all columns of a row of W2, or scaling
-a layer's W2 (layer norm removes both; the scale exactly so at eps = 0 alone); (iv) an orthogonal change of
-basis of the embedding that fixes the ones-vector, permutations among them.
+Six kinds of change leave every answer as it is, and chapter 1 shows that there are no others:
+
+1. W3·A and A⁻¹·W1 in place of a head's W3 and W1;
+2. any other set of heads with the same sum;
+3. the size of a layer's W2, if eps follows it;
+4. a number added to all columns of a row of W2;
+5. another basis of the embedding: the space across the ones-vector turned, the ones-vector sent anywhere;
+6. layer 1's weights along the direction of the embedding that no token has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float64
@@ -17,40 +21,72 @@ from jaxtyping import Float64
 from icl_lib.weights import Weights
 
 
-def rotate(weights: Weights, basis: Float64[np.ndarray, "D D"]) -> Weights:
-    """The same network in another orthonormal basis of the embedding: Q → Q·basis in every layer.
+def helmert(dim: int) -> Float64[np.ndarray, "D D"]:
+    """An orthonormal basis as columns, the first along the ones-vector."""
+    basis, triangle = np.linalg.qr(np.column_stack([np.ones(dim), np.eye(dim)[:, : dim - 1]]))
+    return basis * np.sign(np.diag(triangle))
+
+
+def layer_norm_basis(
+    turn: Float64[np.ndarray, "D_minus_1 D_minus_1"], image: Float64[np.ndarray, "D"]
+) -> Float64[np.ndarray, "D D"]:
+    """The change of basis Q → Q·T with 1·T = `image` that is the orthogonal `turn` across the ones-vector.
+
+    These are all that layer norm allows: it writes nothing along the ones-vector, whose image is free.
+    """
+    start = helmert(len(image))
+    return np.tile(image / len(image), (len(image), 1)) + start[:, 1:] @ turn @ start[:, 1:].T
+
+
+def change_basis(weights: Weights, T: Float64[np.ndarray, "D D"]) -> Weights:
+    """The same network in another basis of the embedding: Q → Q·T in every layer.
+
+    Under layer norm the row means of W2 are taken out: it would remove them, but only before T moves them.
 
     Args:
         weights: float64 weights (float32 ones are widened first).
-        basis: orthogonal, with basisᵀ·1 = 1, so that layer norm commutes with it.
+        T: invertible; under layer norm one of `layer_norm_basis`.
 
     Raises:
-        ValueError: the basis is not orthogonal or moves the ones-vector.
+        ValueError: T is no symmetry.
     """
     dim = weights.architecture.dim
-    if not np.allclose(basis.T @ basis, np.eye(dim), atol=1e-10):
-        raise ValueError("basis is not orthogonal: basisᵀ·basis differs from the identity")
-    if weights.layer_norm and not np.allclose(basis.sum(axis=0), 1.0, atol=1e-10):
-        raise ValueError("basis moves the ones-vector: its columns must each sum to 1")
-    return Weights(
-        basis.T @ weights.W_in.astype(np.float64),
-        weights.W1 @ basis,
-        basis.T @ weights.W2 @ basis,
-        basis.T @ weights.W3,
-        weights.W_out @ basis,
-        weights.b_out,
-        weights.layer_norm,
-        weights.eps,
+    inside = helmert(dim).T @ T @ helmert(dim)
+    W2 = weights.W2.astype(np.float64)
+    if weights.layer_norm:
+        if not np.allclose(inside[1:, 0], 0.0, atol=1e-10):
+            raise ValueError("T sends vectors of mean zero elsewhere: layer norm would remove a part of them")
+        if not np.allclose(inside[1:, 1:] @ inside[1:, 1:].T, np.eye(dim - 1), atol=1e-10):
+            raise ValueError("T changes the lengths of vectors of mean zero: layer norm would see it")
+        W2 = W2 - W2.mean(axis=-1, keepdims=True)
+    if abs(np.linalg.det(T)) < 1e-10:
+        raise ValueError("T is not invertible: it loses a direction of the embedding")
+    back = np.linalg.inv(T)
+    return replace(
+        weights,
+        W_in=T.T @ weights.W_in,
+        W1=weights.W1 @ back.T,
+        W2=back @ W2 @ T,
+        W3=back @ weights.W3,
+        W_out=weights.W_out @ back.T,
     )
 
 
 def permute(weights: Weights, order: Sequence[int]) -> Weights:
-    """The same network with its embeddings renumbered: new embedding d is old `order[d]` (from 0)."""
-    return rotate(weights, np.eye(weights.architecture.dim)[:, list(order)])
+    """The same network, bit for bit, with its embeddings renumbered: new d is old `order[d]` (from 0)."""
+    order = list(order)
+    return replace(
+        weights,
+        W_in=weights.W_in[order],
+        W1=weights.W1[..., order],
+        W2=weights.W2[..., order, :][..., order],
+        W3=weights.W3[..., order, :],
+        W_out=weights.W_out[:, order],
+    )
 
 
 def query_cell_third(weights: Weights) -> Weights:
-    """Embeddings swapped so that the query's largest absolute output weight is in the paper's cell (3, N+1).
+    """Embeddings renumbered so that the query's largest |output weight| is in the paper's cell (3, N+1).
 
     The other embeddings are then ordered by the input that is largest in them, as in the paper's Figure 2a: y
     first, then the constant, then x.
@@ -67,54 +103,89 @@ def query_cell_third(weights: Weights) -> Weights:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A network up to everything that changes nothing: two networks with equal facts are one function.
+    """A network without what its symmetries leave free: equal for all networks that the six changes connect.
 
-    Attributes:
-        embedding: (D, 3) W_in in the canonical basis: row 0 is the component along the ones-vector (times
-            √D), rows 1 to D−1 form an upper triangle with positive diagonal over the columns (1, x, y).
-        maps: (L, D, D, D, D). H_l[n, d] = Σ Q[n, a] G[b, c] maps[l, a, b, c, d], symmetric in (b, c), without
-            the component that layer norm removes.
-        read_out: (S, D) W_out in the same basis.
+    Facts are enough to run the network, so equal facts are equal functions. A row has one coordinate along
+    the ones-vector and P across it, which belong to the token's features (1, x, y): in this basis the
+    embedding is symmetric there.
+
+    embedding: (D, P). Row 0, of length 1: the combination of features that lies along the ones-vector. Rows 1
+        to P: a symmetric matrix without negative eigenvalues that is zero on this combination.
+    first: (P, P, P, P), layer 1: H_1[n, d] ∝ Σ P[n, a] (PᵀP)[b, c] first[a, b, c, d], P the tokens.
+    later: (L−1, D, D, D, P), the layers after it in the same way, with Q_l for P. Each layer's numbers are
+        symmetric in (b, c), of length 1, and without the component that layer norm removes.
+    floor: (L,). eps over the square of the length that the layer had.
+    read_out: (S, D). W_out.
+    b_out: output bias.
     """
 
     embedding: Float64[np.ndarray, "D P"]
-    maps: Float64[np.ndarray, "L D D D D"]
+    first: Float64[np.ndarray, "P P P P"]
+    later: Float64[np.ndarray, "L_minus_1 D D D P"]
+    floor: Float64[np.ndarray, "L"]
     read_out: Float64[np.ndarray, "S D"]
-
-
-def helmert(dim: int) -> Float64[np.ndarray, "D D"]:
-    """An orthonormal basis as columns, the first along the ones-vector."""
-    basis, triangle = np.linalg.qr(np.column_stack([np.ones(dim), np.eye(dim)[:, : dim - 1]]))
-    return basis * np.sign(np.diag(triangle))
+    b_out: float
 
 
 def facts(weights: Weights) -> Facts:
-    """Take out of the weights all that the symmetries leave free, but for a layer's scale (eps fixes it).
-
-    The basis is the network's own: after the ones-vector it follows the directions in which the constant, x
-    and y enter, in this order, so it exists where those are independent.
+    """Take out of the weights all that the six changes leave free.
 
     Raises:
-        ValueError: no layer norm (another group), or the centred embedding does not have rank D − 1.
+        ValueError: no layer norm (another group); D is not P + 1; or the embedding has no basis of its own.
     """
-    dim = weights.architecture.dim
+    size = weights.architecture
     if not weights.layer_norm:
         raise ValueError(
             "facts() needs layer norm: without it every invertible change of basis is a symmetry"
         )
-    start = helmert(dim)
-    W_in = weights.W_in.astype(np.float64)
-    centred = start[:, 1:].T @ W_in  # (D−1, P)
-    turn, triangle = np.linalg.qr(centred[:, : dim - 1])
-    diagonal = np.diag(triangle)
-    if dim - 1 > weights.architecture.features or np.abs(diagonal).min() < 1e-9 * np.abs(W_in).max():
-        raise ValueError(
-            "the constant, x and y do not span the centred embedding: it has no basis of its own"
-        )
-    basis = np.column_stack([start[:, 0], start[:, 1:] @ (turn * np.sign(diagonal))])
-    W1, W2, W3 = (getattr(weights, name).astype(np.float64) for name in ("W1", "W2", "W3"))
-    seen_by = basis.T @ W3 @ W1 @ basis  # U of each head, (L, K, D, D)
-    written = basis.T @ W2 @ basis
-    written[..., 0] = 0.0  # the component along the ones-vector: layer norm removes it
-    maps = np.einsum("lkab,lkcd->labcd", seen_by, written)
-    return Facts(basis.T @ W_in, (maps + maps.transpose(0, 1, 3, 2, 4)) / 2, weights.W_out @ basis)
+    if size.dim != size.features + 1:
+        raise ValueError(f"facts() needs D = P + 1, these weights have D = {size.dim}, P = {size.features}")
+    T = _own_basis(weights)
+    back = np.linalg.inv(T)
+    W_in, W2 = weights.W_in.astype(np.float64), weights.W2.astype(np.float64)
+    W2 = W2 - W2.mean(axis=-1, keepdims=True)  # layer norm removes it before T moves it
+    maps = []
+    for layer in range(size.layers):
+        # What the layer reads: tokens in layer 1, which sees no more of the embedding; later all its cells.
+        reads = W_in.T if layer == 0 else back
+        U = reads @ weights.W3[layer].astype(np.float64) @ weights.W1[layer] @ reads.T
+        product = np.einsum("kab,kcd->abcd", U, reads @ W2[layer] @ T[:, 1:])
+        maps.append((product + product.transpose(0, 2, 1, 3)) / 2)
+    lengths = np.array([np.linalg.norm(each) for each in maps])
+    first, *later = (each / length for each, length in zip(maps, lengths, strict=True))
+    return Facts(
+        T.T @ W_in,
+        first,
+        np.reshape(later, (size.layers - 1, *3 * (size.dim,), size.features)),
+        weights.eps / lengths**2,
+        weights.W_out @ back.T,
+        weights.b_out,
+    )
+
+
+def _own_basis(weights: Weights) -> Float64[np.ndarray, "D D"]:
+    """T such that the rows of Q·T have the coordinates of `Facts`."""
+    start = helmert(weights.architecture.dim)
+    inside = start.T @ weights.W_in
+    least = 1e-9 * np.abs(inside).max()
+    length = float(np.linalg.norm(inside[0]))
+    if length < least:
+        raise ValueError("the columns of W_in sum to zero: the embedding along the ones-vector is empty")
+    length *= _sign(inside[0])
+    along = inside[0] / length
+    # Across the ones-vector, what is in step with the component along it is free: taken out.
+    in_step = inside[1:] @ along
+    u, s, vt = np.linalg.svd(inside[1:] - np.outer(in_step, along))
+    if s[-2] < least:
+        raise ValueError("the tokens do not span the embedding: it has no basis of its own")
+    # The polar factor carries features to cells without stretching; the direction that no token has goes to
+    # the combination of features that the ones-vector took.
+    unseen = u[:, -1] * _sign(weights.W_out @ start[:, 1:] @ u[:, -1])
+    turn = u[:, :-1] @ vt[:-1] + np.outer(unseen, along)
+    top = np.concatenate([[1.0], -in_step @ turn]) / length
+    return start @ np.vstack([top, np.column_stack([np.zeros(len(turn)), turn])])
+
+
+def _sign(values: np.ndarray) -> float:
+    """The sign of the entry of largest magnitude."""
+    return float(np.sign(values[np.abs(values).argmax()]))
