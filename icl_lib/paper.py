@@ -7,8 +7,8 @@ TABLE_1_CORRELATIONS = (
     0.90608, -0.00510, 0.60064, 0.50725, 0.20170, 0.55747, 0.53876, 0.10411, 0.92632, 0.73416
 )  # fmt: skip
 
-# Table 2, run 1: the (3, 51) cell fitted by α0 + α1 (u − x̄) + α2 ȳ + α3 (C/V)(u − x̄), eq. (57). The standardised
-# coefficients are those of α1, α2, α3.
+# Table 2, run 1: the (3, 51) cell fitted by α0 + α1 (u − x̄) + α2 ȳ + α3 (C/V)(u − x̄), eq. (57). Standardised
+# are those of α1, α2, α3.
 TABLE_2_COEFFICIENTS = (0.00250, -0.00159, -0.2436, -0.22498)
 TABLE_2_STANDARDISED = (-0.00453, -0.72452, -0.69403)
 # Section 4.4: correlations of the same cell with its fit, and with the least squares prediction.
