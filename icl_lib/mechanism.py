@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
-from icl_lib.prompts import Prompts
+from icl_lib.prompts import Prompts, sample_prompts
 from icl_lib.solvers import least_squares
 from icl_lib.transformer import Trace
 from icl_lib.weights import Weights
+
+Name = TypeVar("Name")
+PART = 1000  # prompts in one trace: a longer one does not fit the cache and takes several times as long
+CHOICE_SEED = 2607_15819  # of the prompts on which runs are ranked: the same ones in every chapter
+
+
+def traced(
+    weights: Weights, prompts: Prompts, pick: Callable[[Trace], Float64[np.ndarray, "..."]]
+) -> Float64[np.ndarray, "M ..."]:
+    """What `pick` takes from the traces of the prompts, part by part, joined along the first axis."""
+    parts = (prompts[i : i + PART] for i in range(0, prompts.count, PART))
+    return np.concatenate([pick(weights.trace(part)) for part in parts])
+
 
 # -- which layer norm divides ---------------------------------------------------------------------------
 
@@ -20,6 +35,21 @@ def division_correlation(trace: Trace, prompts: Prompts) -> Float64[np.ndarray, 
     """Correlation over prompts of 1/σ_{l, N+1} with 1/V for each layer: Table 1's statistic, section 4.2."""
     inverse_v = 1.0 / prompts.moments().V
     return np.array([np.corrcoef(1.0 / sigma[:, -1], inverse_v)[0, 1] for sigma in trace.sigma])
+
+
+def rank_by_division(networks: Mapping[Name, Weights], *, count: int = 20_000) -> dict[Name, float]:
+    """Correlation of 1/σ_{L, N+1} with 1/V on `count` prompts for each network, the highest first.
+
+    The first plays the part of the paper's run 1 in every chapter. The prompts are always the same.
+    """
+    rows = next(iter(networks.values())).architecture.rows
+    prompts = sample_prompts(count, rows - 1, seed=CHOICE_SEED)
+    inverse_v = 1.0 / prompts.moments().V
+    found = {
+        name: float(np.corrcoef(1.0 / traced(w, prompts, lambda t: t.sigma[-1, :, -1]), inverse_v)[0, 1])
+        for name, w in networks.items()
+    }
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def with_spread(prompts: Prompts, factor: Float64[np.ndarray, "M"] | float) -> Prompts:

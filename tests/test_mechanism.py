@@ -10,7 +10,9 @@ from icl_lib.mechanism import (
     division_correlation,
     dominant_cell,
     keep_cells,
+    rank_by_division,
     regress_cell,
+    traced,
     v_elasticity,
     with_spread,
 )
@@ -49,6 +51,20 @@ def test_each_end_of_the_family_divides_where_it_should(angle, divides):
     plain = ((w.predict(PROMPTS) - truth) ** 2).mean()
     assert error[divides] > 3 * plain
     assert error[1 - divides] < 1.2 * plain
+
+
+def test_a_trace_in_parts_is_the_trace():
+    w = gram_schmidt(50, 10.0, 0.5)
+    assert np.allclose(traced(w, PROMPTS, lambda t: t.Q[-1]), w.trace(PROMPTS).Q[-1], rtol=1e-12)
+
+
+def test_ranking_finds_the_network_that_divides_in_its_last_layer():
+    family = {name: gram_schmidt(50, 10.0, angle) for name, angle in (("first", np.pi / 2), ("last", 0.0))}
+    rank = rank_by_division(family, count=1500)
+    assert list(rank) == ["last", "first"]
+    other = sample_prompts(1500, 50, seed=22)  # the same number on other prompts, within its sampling error
+    for name, w in family.items():
+        assert abs(rank[name] - division_correlation(w.trace(other), other)[1]) < 0.1
 
 
 def test_clamping_at_v_equal_one_changes_nothing():
