@@ -17,8 +17,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float64
+from numpy.random import PCG64, Generator
+from scipy.linalg import expm
+from scipy.stats import ortho_group
 
 from icl_lib.weights import Weights
+
+# -- changes -----------------------------------------------------------------------------------------------
 
 
 def helmert(dim: int) -> Float64[np.ndarray, "D D"]:
@@ -99,6 +104,9 @@ def query_cell_third(weights: Weights) -> Weights:
     second = max(rest, key=lambda d: share[d, 0])
     rest.remove(second)
     return permute(weights, [first, second, third, *rest])
+
+
+# -- the canonical form ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,3 +197,70 @@ def _own_basis(weights: Weights) -> Float64[np.ndarray, "D D"]:
 def _sign(values: np.ndarray) -> float:
     """The sign of the entry of largest magnitude."""
     return float(np.sign(values[np.abs(values).argmax()]))
+
+
+# -- the basis that the ℓ1 penalty would choose ------------------------------------------------------------
+
+
+def l1_norm(weights: Weights) -> float:
+    """What the paper's penalty multiplies: the sum of |w| over W_in and W_out. Symmetries change it."""
+    return float(np.abs(weights.W_in).sum() + np.abs(weights.W_out).sum())
+
+
+def sparsest(weights: Weights, *, starts: int, seed: int) -> Weights:
+    """The same network in the basis of the smallest ℓ1 norm that descent finds, from its own and other bases.
+
+    Args:
+        weights: a trained network with layer norm. (Where most of W_out is zero, as in a construction,
+            the norm may sink towards a singular basis and have no minimum.)
+        starts: random bases to descend from, besides the network's own; the norm has several minima.
+        seed: draws them.
+    """
+    rng, dim = Generator(PCG64(seed)), weights.architecture.dim
+    bases = [np.eye(dim)]
+    for _ in range(starts):
+        image = np.ones(dim) + 0.5 * rng.standard_normal(dim)
+        bases.append(layer_norm_basis(ortho_group.rvs(dim - 1, random_state=rng), image))
+    found = [_descend(weights, T) for T in bases]
+    return change_basis(weights, min(found, key=lambda T: np.abs(_penalised(weights, T)).sum()))
+
+
+def _penalised(weights: Weights, T: Float64[np.ndarray, "D D"]) -> Float64[np.ndarray, "W"]:
+    """The penalised weights in basis T as one vector."""
+    return np.concatenate([(T.T @ weights.W_in).ravel(), (weights.W_out @ np.linalg.inv(T).T).ravel()])
+
+
+def _directions(dim: int) -> Float64[np.ndarray, "G D D"]:
+    """The ways to leave a basis: T·expm(direction) is again one that layer norm allows."""
+    start, pairs = helmert(dim), [(0, j) for j in range(dim)]
+    pairs += [(i, j) for i in range(1, dim) for j in range(i + 1, dim)]
+    units = np.zeros((len(pairs), dim, dim))
+    for unit, (i, j) in zip(units, pairs, strict=True):
+        unit[i, j] = 1.0
+        if i > 0:
+            unit[j, i] = -1.0
+    return start @ units @ start.T
+
+
+def _descend(weights: Weights, T: Float64[np.ndarray, "D D"]) -> Float64[np.ndarray, "D D"]:
+    """A local minimum of the ℓ1 norm over bases: damped, reweighted least squares on ever sharper corners."""
+    directions = _directions(len(T))
+    for corner in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
+        damping = 1e-3
+        while damping < 1e6:
+            now = _penalised(weights, T)
+            A, B = T.T @ weights.W_in, weights.W_out @ np.linalg.inv(T).T
+            slopes = np.array([np.concatenate([(X.T @ A).ravel(), -(B @ X.T).ravel()]) for X in directions])
+            scaled = slopes / np.hypot(now, corner)
+            normal = scaled @ slopes.T
+            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), -scaled @ now)
+            step /= max(1.0, np.linalg.norm(step))
+            trial = T @ expm(np.tensordot(step, directions, 1))
+            before, after = (np.hypot(v, corner).sum() for v in (now, _penalised(weights, trial)))
+            if after >= before:
+                damping *= 4
+                continue
+            T, damping = trial, damping / 4
+            if before - after < 1e-7 * before:
+                break
+    return T

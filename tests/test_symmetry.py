@@ -7,7 +7,16 @@ import pytest
 from scipy.stats import ortho_group
 
 from icl_lib import Architecture, Weights, closed_form, gram_schmidt, sample_prompts
-from icl_lib.symmetry import Facts, change_basis, facts, layer_norm_basis, permute, query_cell_third
+from icl_lib.symmetry import (
+    Facts,
+    change_basis,
+    facts,
+    l1_norm,
+    layer_norm_basis,
+    permute,
+    query_cell_third,
+    sparsest,
+)
 
 L, K, D = 2, 2, 4
 LAYER_1 = np.array([1.0, 0.0])[:, None, None, None]
@@ -205,6 +214,29 @@ def test_a_change_with_a_fault_in_it_is_no_symmetry(change):
         faulty = replace(other, **fault)
         assert abs(faulty.predict(p) - w.predict(p)).max() > 1e-3
         assert distance(facts(faulty), facts(w)) > 1e-3
+
+
+# -- the sparsest basis ------------------------------------------------------------------------------------
+
+
+def test_the_sparsest_basis_is_found_again_under_a_disguise():
+    w, p = random_network(16), sample_prompts(9, 10, seed=1)
+    plain, hidden = (sparsest(v, starts=10, seed=15) for v in (w, disguised(w, np.random.default_rng(14))))
+    assert l1_norm(plain) < 0.95 * l1_norm(w)
+    assert np.isclose(l1_norm(hidden), l1_norm(plain), rtol=1e-4)
+    assert np.allclose(hidden.predict(p), w.predict(p), rtol=1e-8, atol=1e-8)
+
+
+def test_no_basis_nearby_is_sparser():
+    """Against the norm itself, evaluated at small steps in random directions."""
+    found = sparsest(random_network(16), starts=0, seed=0)
+    rng = np.random.default_rng(17)
+    for _ in range(200):
+        turn = np.linalg.qr(np.eye(D - 1) + 1e-2 * rng.standard_normal((D - 1, D - 1)))
+        near = layer_norm_basis(
+            turn[0] * np.sign(np.diag(turn[1])), np.ones(D) + 1e-2 * rng.standard_normal(D)
+        )
+        assert l1_norm(change_basis(found, near)) > l1_norm(found) - 1e-4
 
 
 # -- named cells and bad input -----------------------------------------------------------------------------
