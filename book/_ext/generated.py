@@ -1,6 +1,7 @@
-"""Tables made at the build: where each equation is checked, and how long each chapter ran and where."""
+"""Made at the build: where each equation is checked, how long each chapter ran, what the library holds."""
 
 import json
+import pkgutil
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+import icl_lib
 from icl_lib.site import STATUS, equation_anchor, equation_cells, equation_tags
 
 
@@ -59,6 +61,25 @@ class Status(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines))
 
 
+class Library(SphinxDirective):
+    """One section a module of icl_lib, from the docstrings; of a package, what its __init__ exports."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()
+        lines: list[str] = []
+        for module in pkgutil.iter_modules(icl_lib.__path__):
+            if module.name == "cli":  # `icl --help` says it better
+                continue
+            lines += [
+                f"## {module.name}",
+                "",
+                "```{eval-rst}",
+                f".. automodule:: icl_lib.{module.name}",
+            ]
+            lines += ["   :members:", *(["   :imported-members:"] if module.ispkg else []), "```", ""]
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
 def anchor_cells(app: Sphinx, doctree: nodes.document) -> None:
     """Give each code cell tagged `eq-18` the id that the equation index links to."""
     seen: Counter[int] = Counter()
@@ -73,5 +94,6 @@ def anchor_cells(app: Sphinx, doctree: nodes.document) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("equation-index", EquationIndex)
     app.add_directive("status", Status)
+    app.add_directive("library", Library)
     app.connect("doctree-read", anchor_cells)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
