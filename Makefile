@@ -28,6 +28,7 @@ env: .venv/.ready
 
 notebooks: env
 	$(BIN)/icl notebooks run
+	$(BIN)/icl notebooks figure fig-pulled-line book/_static/pulled-line.png # for README.md
 
 site: env
 	$(BIN)/icl site build

@@ -6,6 +6,7 @@ trip over.
 """
 
 import ast
+import base64
 import hashlib
 import os
 import re
@@ -220,6 +221,17 @@ def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
         else:
             joined.append(output)
     return joined
+
+
+def figure(notebooks: Iterable[Path], name: str) -> tuple[bytes, str]:
+    """Return the PNG and the alt text of the figure `name`. Raises KeyError where no notebook has it."""
+    for path in notebooks:
+        for cell in nbformat.read(path, as_version=4).cells:
+            mystnb = cell.metadata.get("mystnb", {})
+            if mystnb.get("figure", {}).get("name") == name:
+                png = next(o.data["image/png"] for o in cell.outputs if "image/png" in o.get("data", {}))
+                return base64.b64decode(png), mystnb["image"]["alt"]
+    raise KeyError(f"no figure is named {name!r}")
 
 
 # Checks

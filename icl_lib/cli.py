@@ -67,6 +67,17 @@ def notebooks_run(
         record_times(root, seconds)
 
 
+@notebooks.command("figure")
+def notebooks_figure(name: str, target: Path) -> None:
+    """Write the picture of a chapter's figure, such as fig-pulled-line, to a file."""
+    from icl_lib.chapters import chapters, figure
+
+    try:
+        target.write_bytes(figure(chapters(Path.cwd()), name)[0])
+    except (KeyError, FileNotFoundError) as error:
+        raise _stop(error) from None
+
+
 @notebooks.command("check")
 def notebooks_check() -> None:
     """Check the committed notebooks: executed, in the normal form, figures described."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from icl_lib.chapters import chapters, figure
+
 
 def test_example_of_the_library_page_runs(root: Path) -> None:
     page = (root / "book" / "api.md").read_text(encoding="utf-8")
@@ -23,6 +25,12 @@ def test_library_page_has_every_module(root: Path, site: Path) -> None:
     page = (site / "book" / "api.html").read_text(encoding="utf-8")
     modules = {path.stem for path in (root / "icl_lib").glob("*.py")} - {"__init__", "cli"}
     assert {name for name in modules if f'id="module-icl_lib.{name}"' not in page} == set()
+
+
+def test_readme_shows_the_chapters_own_figure(root: Path) -> None:
+    png, alt = figure(chapters(root), "fig-pulled-line")
+    assert (root / "book" / "_static" / "pulled-line.png").read_bytes() == png
+    assert f"![{alt}](book/_static/pulled-line.png)" in (root / "README.md").read_text(encoding="utf-8")
 
 
 def test_references_are_cited_by_their_keys(root: Path) -> None:
