@@ -198,13 +198,15 @@ def closed_form_law(prompts: Prompts, scale: float, eps: float = 0.0) -> Float64
 
 
 def tilted(n_context: int, scale: float) -> Weights:
-    """A construction that also undoes the factor 1 − h: squared error O(N⁻³) against O(N⁻²).
+    """A construction that also undoes the factor 1 − h, to leading order.
 
     The first layer norm divides row n by 1 + k(x_n − m_x), k = 1/√N, instead of a constant. At the query this
-    adds k²d² to both terms of the answer, which to first order is the factor 1/(1 − h).
+    adds k²d² to both terms of the answer, which to first order is the factor 1/(1 − h). For inputs of mean 0
+    and variance 1 (k is written for these) the squared error is O(N⁻³) without noise; noise adds σ²/(2N²).
 
     Args:
-        n_context: N; below about 30 the tilt's pole at d = −√N comes into reach of the data.
+        n_context: N. The second layer norm has a pole at a query d = −0.78√N (and 1.28√N) from the mean:
+            below N ≈ 30 it comes into reach of standard normal queries.
         scale: R > 0. R ≈ 20 is a good choice; RN above 4e4 loses digits in float64.
 
     Raises:
