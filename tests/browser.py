@@ -12,6 +12,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 PAGE = Path(__file__).with_name("page.js")
+ON_DISK = ("file:", "data:", "blob:")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # As in a container, and without the requests that a browser makes on its own account.
 ARGUMENTS = [
@@ -54,6 +55,11 @@ def visit(browser: Browser, url: str, *, dark: bool = False, width: int = 1440) 
     what page.js looks at.
     """
     faults: list[str] = []
+
+    def note(wrong: bool, line: str) -> None:
+        if wrong:
+            faults.append(line)
+
     context = browser.new_context(
         color_scheme="dark" if dark else "light",
         viewport={"width": width, "height": 900},
@@ -63,11 +69,11 @@ def visit(browser: Browser, url: str, *, dark: bool = False, width: int = 1440) 
     page = context.new_page()
     page.on(
         "request",
-        lambda r: r.url.startswith(("file:", "data:", "blob:")) or faults.append(f"asks for {r.url}"),
+        lambda r: note(not r.url.startswith(ON_DISK), f"asks for {r.url}"),
     )
-    page.on("requestfailed", lambda r: faults.append(f"did not load: {r.url}"))
-    page.on("pageerror", lambda error: faults.append(f"error in the page: {error}"))
-    page.on("console", lambda m: m.type == "error" and faults.append(f"error in the console: {m.text}"))
+    page.on("requestfailed", lambda r: note(True, f"did not load: {r.url}"))
+    page.on("pageerror", lambda error: note(True, f"error in the page: {error}"))
+    page.on("console", lambda m: note(m.type == "error", f"error in the console: {m.text}"))
     page.goto(url, wait_until="load")
     faults += page.evaluate(PAGE.read_text(encoding="utf-8"))
     if page.locator("html").get_attribute("data-theme") != ("dark" if dark else "light"):
