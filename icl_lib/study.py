@@ -1,15 +1,18 @@
 """Many training runs: each in its own file as it ends, one table and one file of weights for all.
 
-A study lives in a folder: `runs/<id>.safetensors` holds a run's weights, history and table row, written whole;
-`checkpoints/` what is under way. A run whose file is there is not run again, so a study that was stopped, or grew, is
-simply started once more. `table.csv` and `weights.safetensors` are made from these files and are all that is kept.
+A study lives in a folder: `runs/<id>.safetensors` holds a run's weights, history and table row, written
+whole; `checkpoints/` holds what is under way. A run whose file is there is not run again, so a study that was
+stopped, or that grew, is simply started once more. `table.csv` and `weights.safetensors` are made from these
+files, and are all that needs keeping.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import joblib
@@ -17,21 +20,47 @@ import numpy as np
 import pandas as pd
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from numpy.random import SeedSequence
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TimeRemainingColumn as TimeLeftColumn
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from icl_lib.engine import Run, Trainer, TrainingConfig, train
+from icl_lib.engine import EARLY, History, Run, Trainer, TrainingConfig, train
 from icl_lib.engine.checkpoint import write_whole
 from icl_lib.engine.data import TEST_ENTROPY, records
 from icl_lib.weights import Weights
 
 TEST_PROMPTS = 100_000  # a 1000-prompt error has a relative standard deviation near 0.5, this one near 0.05
 TEST_CHUNK = 10_000
+DEATHS = 3  # of worker processes in a row, without a result, before a study gives up
+
+Result = tuple[dict[str, object], dict[str, np.ndarray]]  # a table row, and weights and history as arrays
+
+
+def read_configs(path: str | Path) -> list[TrainingConfig]:
+    """The configs that a TOML file describes: fields under [fixed], and lists of values under [grid].
+
+    The grid's first field varies slowest.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not TOML, other tables than these two, or a field that `TrainingConfig` refuses.
+    """
+    content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    if unknown := set(content) - {"fixed", "grid"}:
+        raise ValueError(f"{path} has {sorted(unknown)}, expected the tables [fixed] and [grid] alone")
+    grid = content.get("grid", {})
+    if wrong := [name for name, values in grid.items() if not isinstance(values, list)]:
+        raise ValueError(f"{path}: {wrong[0]} under [grid] is not a list; put single values under [fixed]")
+    fixed = content.get("fixed", {})
+    return [
+        TrainingConfig.model_validate(fixed | dict(zip(grid, values, strict=True)))
+        for values in product(*grid.values())
+    ]
 
 
 def measure_test_error(run: Run, count: int = TEST_PROMPTS) -> float:
-    """Mean squared difference to the least squares answer on `count` new prompts, the same ones for every run.
+    """Mean squared difference to the least squares answer on `count` new prompts, the same for every run.
 
     Computed in the engine's arithmetic: the same bits on every processor.
     """
@@ -45,8 +74,8 @@ def measure_test_error(run: Run, count: int = TEST_PROMPTS) -> float:
     return total / count
 
 
-def run_one(config: TrainingConfig, checkpoint: Path | None = None) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Train a config; its table row, and its weights and history as arrays.
+def run_one(config: TrainingConfig, checkpoint: Path | None = None) -> Result:
+    """Train and test a config.
 
     An error does not escape: it becomes the row's outcome, so that the study's other runs go on.
     """
@@ -68,16 +97,6 @@ def run_one(config: TrainingConfig, checkpoint: Path | None = None) -> tuple[dic
     return row, run.weights.arrays() | {"history": curves}
 
 
-def _read(path: Path) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    with safe_open(path, framework="numpy") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        return json.loads(file.metadata()["row"]), arrays
-
-
-def _results(folder: Path) -> dict[str, tuple[dict[str, object], dict[str, np.ndarray]]]:
-    return {path.stem: _read(path) for path in sorted((folder / "runs").glob("*.safetensors"))}
-
-
 def study(
     configs: Iterable[TrainingConfig],
     folder: str | Path,
@@ -86,69 +105,82 @@ def study(
     scheduler: str | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Run every config whose result is not in `folder` yet; then write and return the table of all that are.
+    """Run every config whose result is not in `folder` yet, then write and return the table of all in it.
 
     Args:
         configs: what to train; the same config twice is run once.
         folder: where results go, made if missing.
-        workers: processes on this machine.
-        scheduler: address of a Dask scheduler ("tcp://host:8786") to run on its workers instead; they need this
-            library, and runs cut short start again rather than resume.
+        workers: processes on this machine; each run takes up its checkpoint if it was stopped.
+        scheduler: address of a Dask scheduler ("tcp://host:8786"): run on its workers instead, which need
+            this library; a run cut short begins again there.
         progress: show a bar with the time left.
 
     Returns:
-        One row a run, in order of `configs` first: id, every config field, outcome, digest, digest_200, best_epoch,
-        validation_error, test_error.
+        One row a run, in the order of `configs` first: id, every config field, outcome, digest, digest_200,
+        best_epoch, validation_error, test_error. A run that failed has an outcome "failed: …" and no numbers;
+        it is tried again next time.
 
     Raises:
-        RuntimeError: worker processes keep dying (no memory?) before any run ends.
+        RuntimeError: worker processes keep dying before any run ends.
         OSError: a result cannot be written.
     """
     folder = Path(folder)
     for name in ("runs", "checkpoints"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     wanted = {config.id: config for config in configs}
-    deaths = 0
+    pending = [config for config in wanted.values() if not _finished(folder, config.id)]
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, TimeRemainingColumn(), disable=not progress) as bar, _backend(scheduler):
-        task = bar.add_task("runs", total=len(wanted))
-        while pending := [c for c in wanted.values() if not _finished(folder, c.id)]:
-            bar.update(task, completed=len(wanted) - len(pending))
-            files = {c.id: None if scheduler else folder / "checkpoints" / c.id for c in pending}
-            jobs = (joblib.delayed(run_one)(config, files[config.id]) for config in pending)
-            parallel = joblib.Parallel(n_jobs=workers if scheduler is None else -1, return_as="generator_unordered")
+    with (
+        Progress(*columns, TimeLeftColumn(), disable=not progress) as bar,
+        _backend(scheduler, workers) as pool,
+    ):
+        task = bar.add_task("runs", total=len(pending))
+        deaths = 0
+        while pending:
+            files = [None if scheduler else folder / "checkpoints" / config.id for config in pending]
+            jobs = (joblib.delayed(run_one)(*job) for job in zip(pending, files, strict=True))
             try:
-                for row, arrays in parallel(jobs):
-                    name = str(row["id"])
-                    content = save(arrays, metadata={"row": json.dumps(row)})
-                    write_whole(folder / "runs" / f"{name}.safetensors", content)
-                    (folder / "checkpoints" / name).unlink(missing_ok=True)
+                for row, arrays in pool(jobs):
+                    _keep(folder, row, arrays)
+                    pending = [config for config in pending if config.id != row["id"]]
                     bar.advance(task)
                     deaths = 0
-            except TerminatedWorkerError as error:
+            except TerminatedWorkerError as error:  # killed from outside, as when memory is short
                 deaths += 1
-                if deaths == 3:
+                if deaths == DEATHS:
                     raise RuntimeError(
-                        "three times in a row a worker process was killed before any run ended; "
+                        f"{DEATHS} times in a row a worker process was killed before any run ended; "
                         "use fewer workers or a machine with more memory, then start the study again"
                     ) from error
-                continue
-            break
-    return collect(folder, list(wanted))
+    return collect(folder, wanted)
+
+
+@contextmanager
+def _backend(scheduler: str | None, workers: int) -> Iterator[joblib.Parallel]:
+    if scheduler is None:
+        yield joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
+        return
+    from dask.distributed import Client  # the optional extra `cluster`
+
+    with Client(scheduler), joblib.parallel_config(backend="dask"):
+        yield joblib.Parallel(n_jobs=-1, return_as="generator_unordered")
+
+
+def _keep(folder: Path, row: dict[str, object], arrays: dict[str, np.ndarray]) -> None:
+    content = save(arrays, metadata={"row": json.dumps(row)})
+    write_whole(folder / "runs" / f"{row['id']}.safetensors", content)
+    (folder / "checkpoints" / str(row["id"])).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Result:
+    with safe_open(path, framework="numpy") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        return json.loads(file.metadata()["row"]), arrays
 
 
 def _finished(folder: Path, name: str) -> bool:
     path = folder / "runs" / f"{name}.safetensors"
     return path.exists() and not str(_read(path)[0]["outcome"]).startswith("failed")
-
-
-def _backend(scheduler: str | None) -> AbstractContextManager[object]:
-    if scheduler is None:
-        return nullcontext()
-    from dask.distributed import Client  # the optional extra `cluster`
-
-    Client(scheduler)
-    return joblib.parallel_config(backend="dask")
 
 
 def collect(folder: str | Path, order: Iterable[str] = ()) -> pd.DataFrame:
@@ -159,7 +191,7 @@ def collect(folder: str | Path, order: Iterable[str] = ()) -> pd.DataFrame:
         order: ids that come first; all others follow by id.
     """
     folder = Path(folder)
-    results = _results(folder)
+    results = {path.stem: _read(path) for path in sorted((folder / "runs").glob("*.safetensors"))}
     ids = [name for name in order if name in results]
     ids += [name for name in results if name not in set(ids)]
     table = pd.DataFrame([results[name][0] for name in ids])
@@ -169,21 +201,71 @@ def collect(folder: str | Path, order: Iterable[str] = ()) -> pd.DataFrame:
     return table
 
 
+def load_table(folder: str | Path) -> pd.DataFrame:
+    """A study's table, see `study`; what a failed run lacks is NaN.
+
+    Raises:
+        FileNotFoundError: no study there.
+    """
+    return pd.read_csv(Path(folder) / "table.csv", keep_default_na=False, na_values=["nan", ""])
+
+
 def load_study(folder: str | Path) -> tuple[pd.DataFrame, dict[str, Weights]]:
-    """The table and the weights by run id of a study, from its two files.
+    """A study's table, and the weights of each run by its id.
 
     Raises:
         FileNotFoundError: no study there.
         ValueError: weights that do not match the table's digest.
     """
-    folder = Path(folder)
-    table = pd.read_csv(folder / "table.csv", keep_default_na=False, na_values=["nan", ""])
-    weights = {}
-    with safe_open(folder / "weights.safetensors", framework="numpy") as file:
+    table, weights = load_table(folder), {}
+    with safe_open(Path(folder) / "weights.safetensors", framework="numpy") as file:
         for row in table[table.digest.notna()].itertuples():
-            arrays = {name: file.get_tensor(f"{row.id}/{name}") for name in ("W_in", "W1", "W2", "W3", "W_out")}
+            arrays = {
+                name: file.get_tensor(f"{row.id}/{name}") for name in ("W_in", "W1", "W2", "W3", "W_out")
+            }
             b_out = float(file.get_tensor(f"{row.id}/b_out"))
             weights[row.id] = Weights(**arrays, b_out=b_out, layer_norm=row.layer_norm, eps=row.eps)
             if weights[row.id].digest != row.digest:
-                raise ValueError(f"weights of run {row.id} do not match the table's digest; restore both files")
+                raise ValueError(
+                    f"weights of run {row.id} do not match the table's digest; restore both files"
+                )
     return table, weights
+
+
+def load_history(folder: str | Path, name: str) -> History:
+    """The curves of run `name`, float32."""
+    with safe_open(Path(folder) / "weights.safetensors", framework="numpy") as file:
+        epoch, *curves = file.get_tensor(f"{name}/history")
+    return History(epoch.astype(np.int64), *curves)
+
+
+def config_of(row: pd.Series) -> TrainingConfig:
+    """The config behind a row of a study's table; a field newer than the table has its default."""
+    names = [name for name in TrainingConfig.model_fields if name in row.index]
+    return TrainingConfig.model_validate(row[names].to_dict())
+
+
+def verify(folder: str | Path, *, full: bool = False, workers: int = 2) -> Iterator[tuple[str, str, str]]:
+    """Train the runs of a study again; yield each one's id, the digest in the table and the one found.
+
+    Args:
+        folder: where the study's table is.
+        full: to the last epoch, and compare the weights kept; otherwise to epoch 200, and compare those
+            reached.
+        workers: processes on this machine.
+    """
+    table = load_table(folder)
+    column = "digest" if full else "digest_200"
+    rows = [row for _, row in table[table[column].notna()].iterrows()]
+    jobs = (joblib.delayed(_digest)(config_of(row), full) for row in rows)
+    found = joblib.Parallel(n_jobs=workers, return_as="generator")(jobs)
+    for row, digest in zip(rows, found, strict=True):
+        yield row["id"], row[column], digest
+
+
+def _digest(config: TrainingConfig, full: bool) -> str:
+    if full:
+        return train(config).weights.digest
+    trainer = Trainer(config)
+    trainer.advance(EARLY)
+    return trainer.early_digest

@@ -2,6 +2,6 @@
 
 from icl_lib.engine.checkpoint import CheckpointError
 from icl_lib.engine.config import TrainingConfig
-from icl_lib.engine.train import History, Run, Trainer, train
+from icl_lib.engine.train import EARLY, History, Run, Trainer, train
 
-__all__ = ["CheckpointError", "History", "Run", "Trainer", "TrainingConfig", "train"]
+__all__ = ["EARLY", "CheckpointError", "History", "Run", "Trainer", "TrainingConfig", "train"]

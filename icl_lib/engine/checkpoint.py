@@ -1,4 +1,4 @@
-"""Write the state of a run so that a kill at any moment leaves the old file or the new one, never half of one."""
+"""State of a run on disk: a kill at any moment leaves the old file or the new one, never half of one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -45,7 +46,7 @@ def write_whole(path: Path, content: bytes) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _checksum(arrays: dict[str, np.ndarray], meta: dict[str, object]) -> str:
+def _checksum(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> str:
     hasher = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name in sorted(arrays):
         hasher.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
@@ -53,8 +54,8 @@ def _checksum(arrays: dict[str, np.ndarray], meta: dict[str, object]) -> str:
     return hasher.hexdigest()
 
 
-def save_checkpoint(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, object], key: str) -> None:
-    """Write arrays and JSON-able `meta` of the run that `key` names to a safetensors file with a checksum over both.
+def save_checkpoint(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any], key: str) -> None:
+    """Write arrays and JSON-able `meta` of the run that `key` names, with a checksum over all of it.
 
     Raises:
         OSError: see `write_whole`.
@@ -64,7 +65,7 @@ def save_checkpoint(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, o
     write_whole(path, save(arrays, metadata=header))
 
 
-def load_checkpoint(path: Path, key: str) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+def load_checkpoint(path: Path, key: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read what `save_checkpoint` wrote for the run that `key` names.
 
     Raises:
@@ -81,7 +82,9 @@ def load_checkpoint(path: Path, key: str) -> tuple[dict[str, np.ndarray], dict[s
         raise CheckpointError(f"{path} has format {header.get('format')!r}, expected {FORMAT!r}; {again}")
     meta = json.loads(header["meta"])
     if _checksum(arrays, meta) != header.get("checksum"):
-        raise CheckpointError(f"{path} does not match its own checksum, it was changed after writing; {again}")
+        raise CheckpointError(
+            f"{path} does not match its own checksum, it was changed after writing; {again}"
+        )
     if (found := meta.pop("key")) != key:
         raise CheckpointError(
             f"{path} belongs to run {found}, expected {key}: its config or first weights differ; "

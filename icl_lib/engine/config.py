@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -22,8 +22,8 @@ FEATURES = {"paper": 3}  # P of each prompt design
 class TrainingConfig(BaseModel):
     """All settings of one training run; the same config gives the same bits on every processor.
 
-    Frozen; an unknown field or a value of the wrong type is refused with pydantic's `ValidationError`, which names
-    the field, the value and what was expected.
+    Frozen; an unknown field or a value of the wrong type is refused with pydantic's `ValidationError`, which
+    names the field, the value and what was expected.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -35,7 +35,7 @@ class TrainingConfig(BaseModel):
     n_train: Count = Field(5000, description="M, training prompts an epoch passes over. Stated.")
     fresh: bool = Field(
         False,
-        description="Draw the training prompts anew in each epoch, so that none is seen twice. The paper's are fixed.",
+        description="Draw the training prompts anew in each epoch; none is seen twice. The paper's stay.",
     )
     n_validation: Count = Field(1000, description="Prompts that choose the weights to keep. Stated.")
     noise_std: NotNegative = Field(0.2, description="σ of the noise in y: σ² = 0.04. Stated.")
@@ -55,11 +55,12 @@ class TrainingConfig(BaseModel):
     output_bias: bool = Field(False, description="Train b_out. The paper's experiment has no biases.")
     eps: NotNegative = Field(1e-5, description="Layer norm's eps. Not stated: torch.nn.LayerNorm's default.")
     attention_scale: Positive = Field(
-        1.0, description="Factor on H, absorbed into W2 on export. The paper has none; 1/N suits no layer norm."
+        1.0,
+        description="Factor on H, absorbed into W2 on export. The paper has none; 1/N suits no layer norm.",
     )
     init_scale: NotNegative = Field(
         1.0,
-        description="First weights are uniform within ± this / sqrt(fan-in). Not stated: 1 is torch.nn.Linear's.",
+        description="First weights: uniform within ± this/√(fan-in). Not stated: 1 is torch.nn.Linear's.",
     )
     dtype: Literal["float32", "float64"] = Field(
         "float32", description="Arithmetic of the training. Not stated: PyTorch's default."
@@ -68,7 +69,8 @@ class TrainingConfig(BaseModel):
     # Loss and optimiser
     l1: NotNegative = Field(0.0, description="λ of the penalty on W_in and W_out. Not stated; see `paper`.")
     l1_reduction: Literal["sum", "mean"] = Field(
-        "sum", description="λ times the sum of |w|, or each matrix's mean. Not stated: the sum is the usual ℓ1 norm."
+        "sum",
+        description="λ times the sum of |w|, or each matrix's mean. Not stated: the usual norm is a sum.",
     )
     l1_in_validation: bool = Field(
         False, description="Add the penalty to the validation error. Not stated: an error is an error."
@@ -95,7 +97,7 @@ class TrainingConfig(BaseModel):
     shuffle: bool = Field(True, description="New batches in each epoch. Not stated: the usual choice.")
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _fits(self) -> TrainingConfig:
         if self.batch_size > self.n_train:
             raise ValueError(
                 f"batch_size is {self.batch_size} but there are n_train = {self.n_train} prompts; "
@@ -104,7 +106,7 @@ class TrainingConfig(BaseModel):
         return self
 
     @classmethod
-    def paper(cls, seed: int, **changes: object) -> Self:
+    def paper(cls, seed: int, **changes: object) -> TrainingConfig:
         """The paper's training (section 4.1) from this seed; `changes` override single fields."""
         return cls.model_validate({"seed": seed, "l1": 3e-5} | changes)
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.random import PCG64, Generator, SeedSequence
 
+from icl_lib.engine.buffers import make_records
 from icl_lib.engine.config import TrainingConfig
-from icl_lib.engine.network import make_records
 from icl_lib.prompts import Prompts, Tasks, sample_tasks
 from icl_lib.solvers import least_squares
 
-# One child of the seed for each purpose. The first key sets them apart from what `sample_tasks(seed=…)` draws.
+# One child of the seed for each purpose. The first key sets them apart from what `sample_tasks(seed=…)`
+# draws.
 STREAMS = {"train": 0, "validation": 1, "weights": 2, "shuffle": 3, "fresh": 4}
 KEY = 0x1C1
 # Test prompts come from an entropy no config can have (its seeds are below 2**63).
@@ -46,14 +47,16 @@ def draw(config: TrainingConfig, count: int, sequence: SeedSequence) -> Tasks:
 def records(config: TrainingConfig, count: int, sequence: SeedSequence) -> np.ndarray:
     """`count` prompts with their targets, packed as `make_records` does."""
     tasks = draw(config, count, sequence)
-    return make_records(LAYOUTS[config.prompt](tasks.prompts), TARGETS[config.target](tasks), config.numpy_dtype)
+    return make_records(
+        LAYOUTS[config.prompt](tasks.prompts), TARGETS[config.target](tasks), config.numpy_dtype
+    )
 
 
 def first_weights(config: TrainingConfig) -> np.ndarray:
     """The flat initial weights: uniform within ± init_scale / sqrt(fan-in), matrix after matrix.
 
-    The fan-in is the length of what a matrix multiplies: P for W_in, D for W1, W2, W3, and S·D for W_out and b_out.
-    b_out starts at 0 unless it is trained.
+    The fan-in is the length of what a matrix multiplies: P for W_in, D for W1, W2, W3, and S·D for W_out and
+    b_out. b_out starts at 0 unless it is trained.
     """
     architecture = config.architecture
     rng = Generator(PCG64(stream(config.seed, "weights")))

@@ -7,13 +7,14 @@ Linear self-attention has no softmax, so a layer needs no S × S product (eqs (9
 one D × D matrix A for each prompt. A is linear in the Gram matrix QᵀQ, and so is the centring of layer norm,
 which therefore costs nothing: it is folded into W2 (`maps.py`).
 
-The first layer reads tokens instead of Q_1 = P W_inᵀ: its H = P A with A of shape (P, D), linear in the tokens'
-moments PᵀP, which never change. So F, the width of what a layer reads, is P in the first layer and D after it.
+The first layer reads tokens instead of Q_1 = P W_inᵀ: its H = P A with A of shape (P, D), linear in the
+tokens' moments PᵀP, which never change. So F, the width of what a layer reads, is P in the first layer and D
+after it.
 
-Every array is flat and holds a block of prompts with the prompt index innermost ("lanes"): cell (n, d) of prompt
-i sits at `(n*D + d)*LANES + i`. The innermost loops run over independent prompts, so they vectorise without
-reordering any sum, and a sum over rows is the same on every processor. Values used twice in a loop are kept in
-tuples: these become registers, where an array would be written to memory and read back.
+Every array is flat and holds a block of prompts with the prompt index innermost ("lanes"): cell (n, d) of
+prompt i sits at `(n*D + d)*LANES + i`. The innermost loops run over independent prompts, so they vectorise
+without reordering any sum, and a sum over rows is the same on every processor. Values used twice in a loop
+are kept in tuples: these become registers, where an array would be written to memory and read back.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from numba.cpython.unsafe.tuple import tuple_setitem as put
 
 LANES = 32  # prompts side by side; a power of two, part of the definition of the result (it orders sums)
 
-# error_model="numpy": a division must not branch. No fastmath: strict IEEE, no fused multiply-add. No cache: it
-# does not see the constants that the functions close over, and a stale kernel gives wrong numbers at full speed.
+# error_model="numpy": a division must not branch. No fastmath: strict IEEE, no fused multiply-add. No cache
+# on disk: it does not see changes in the functions that a function calls, and a stale kernel gives wrong
+# numbers at full speed.
 compiled = numba.njit(error_model="numpy")
+# For what has one or two callers: merged into them, and compiled with them only.
+inlined = numba.njit(error_model="numpy", inline="always")
 
 
 class Layer(NamedTuple):
@@ -101,8 +105,9 @@ def make_layer(
     def forward(x, A, W_in, y, r, q, gram, W_out, out):  # type: ignore[no-untyped-def]
         """H = x A, its normal form y and divisor r, then Q_{l+1} and its Gram matrix, or the read-out.
 
-        x (S·F, lanes); A (F·D, lanes); y, q (S·D, lanes); r (S, lanes) is 1/sqrt(variance + eps); gram (V, lanes);
-        out (lanes,). Without layer norm y is H and r is not written. `last` writes out, all others q and gram.
+        x (S·F, lanes); A (F·D, lanes); y, q (S·D, lanes); r (S, lanes) is 1/sqrt(variance + eps); gram (V,
+        lanes); out (lanes,). Without layer norm y is H and r is not written. `last` writes out, all others q
+        and gram.
         """
         if last:
             for i in range(LANES):
@@ -152,8 +157,8 @@ def make_layer(
     def backward(x, A, W_in, y, r, q, dgram, dq, dA, dW_in, W_out, dout, dW_out):  # type: ignore[no-untyped-def]
         """The twin of `forward`: from dout, or dq and dgram of Q_{l+1}, to dA and to dq of Q_l.
 
-        dq (S·D, lanes) comes in as the gradient of Q_{l+1} without its Gram matrix's share and leaves as that of
-        Q_l. dA (F·D, lanes) is set; dW_in (D·P, lanes), dW_out (S·D, lanes) are added to.
+        dq (S·D, lanes) comes in as the gradient of Q_{l+1} without its Gram matrix's share and leaves as that
+        of Q_l. dA (F·D, lanes) is set; dW_in (D·P, lanes), dW_out (S·D, lanes) are added to.
         """
         for c in range(F * D * LANES):
             dA[c] = ZERO

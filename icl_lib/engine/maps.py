@@ -1,23 +1,25 @@
 """From weights to each layer's linear map T from Gram matrix to mixing matrix, and back for gradients.
 
-With B_k = W3_k W1_k and C_k = s·W2_k J, where s is the attention scale and J = I − 11ᵀ/D centres a row of H for
-layer norm (J = I without it), a layer's mixing matrix is A = Σ_k left_k G right_k:
+With B_k = W3_k W1_k and C_k = s·W2_k J, where s is the attention scale and J = I − 11ᵀ/D centres a row of H
+for layer norm (J = I without it), a layer's mixing matrix is A = Σ_k left_k G right_k:
 
     first layer:   left = W_inᵀ B W_in  (P, P),   right = W_inᵀ C  (P, D),   G = PᵀP of the tokens;
     later layers:  left = B  (D, D),              right = C  (D, D),         G = QᵀQ.
 
-G is symmetric, so A is read as a product T·g with its U = F(F+1)/2 distinct cells g: for any number of heads a
-prompt pays for one such product. All of this happens once a step, not once a prompt.
+G is symmetric, so A is read as a product T·g with its U = F(F+1)/2 distinct cells g: for any number of heads
+a prompt pays for one such product. All of this happens once a step, not once a prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
-from icl_lib.engine.layers import compiled
+from icl_lib.engine.layers import compiled, inlined
 
 
 class Maps(NamedTuple):
@@ -25,6 +27,27 @@ class Maps(NamedTuple):
 
     compose: Callable[..., None]
     gradient: Callable[..., None]
+
+
+@lru_cache
+def make_product(dtype: type) -> Callable[..., None]:
+    """Compile the small matrix product, once for all maps."""
+    matrix, flag = numba.from_dtype(np.dtype(dtype))[:, ::1], numba.boolean
+    ZERO = dtype(0.0)
+
+    @numba.njit(numba.void(matrix, matrix, matrix, flag, flag, flag), error_model="numpy")
+    def product(a, b, out, flip_a, flip_b, add):  # type: ignore[no-untyped-def]
+        """out = a b, or its sum with out if `add`; a flip transposes. Sums in index order, unlike BLAS."""
+        rows, columns = out.shape
+        inner = a.shape[0] if flip_a else a.shape[1]
+        for i in range(rows):
+            for j in range(columns):
+                s = ZERO
+                for k in range(inner):
+                    s += (a[k, i] if flip_a else a[i, k]) * (b[j, k] if flip_b else b[k, j])
+                out[i, j] = out[i, j] + s if add else s
+
+    return product
 
 
 def make_maps(
@@ -35,18 +58,9 @@ def make_maps(
     F = P if first else D
     U = F * (F + 1) // 2
     SCALE, INVERSE_D, ZERO = dtype(attention_scale), dtype(1.0 / dim), dtype(0.0)
+    product = make_product(dtype)
 
-    @compiled
-    def product(a, b, out):  # type: ignore[no-untyped-def]
-        """out = a b, sums in index order; NumPy's dot would leave the order to the processor's BLAS."""
-        for i in range(a.shape[0]):
-            for j in range(b.shape[1]):
-                s = ZERO
-                for k in range(a.shape[1]):
-                    s += a[i, k] * b[k, j]
-                out[i, j] = s
-
-    @compiled
+    @inlined
     def centre(W, out):  # type: ignore[no-untyped-def]
         """out = s·W J, and just as well the gradient's way back, as J is symmetric."""
         for i in range(D):
@@ -58,28 +72,30 @@ def make_maps(
             for j in range(D):
                 out[i, j] = SCALE * (W[i, j] - s)
 
-    @compiled
-    def factors(W_in, W1, W2, W3, B, C, left, right):  # type: ignore[no-untyped-def]
-        """B, C, left, right of one head."""
-        product(W3, W1, B)
+    @inlined
+    def factors(W_in, W1, W2, W3, B, C, half, left, right):  # type: ignore[no-untyped-def]
+        """Set B, C, left, right of one head; half (P, D) is scratch."""
+        product(W3, W1, B, False, False, False)
         centre(W2, C)
         if first:
-            half = np.empty((P, D), dtype)
-            product(W_in.T, B, half)
-            product(half, W_in, left)
-            product(W_in.T, C, right)
+            product(W_in, B, half, True, False, False)
+            product(half, W_in, left, False, False, False)
+            product(W_in, C, right, True, False, False)
         else:
-            left[:] = B
-            right[:] = C
+            for i in range(D):
+                for j in range(D):
+                    left[i, j] = B[i, j]
+                    right[i, j] = C[i, j]
 
     @compiled
     def compose(W_in, W1, W2, W3, T):  # type: ignore[no-untyped-def]
         """Set T (F·D·U,) from W_in (D, P) and this layer's W1, W2, W3 (K, D, D)."""
-        B, C = np.empty((D, D), dtype), np.empty((D, D), dtype)
+        B, C, half = np.empty((D, D), dtype), np.empty((D, D), dtype), np.empty((P, D), dtype)
         left, right = np.empty((F, F), dtype), np.empty((F, D), dtype)
-        T[:] = ZERO
+        for u in range(F * D * U):
+            T[u] = ZERO
         for k in range(K):
-            factors(W_in, W1[k], W2[k], W3[k], B, C, left, right)
+            factors(W_in, W1[k], W2[k], W3[k], B, C, half, left, right)
             for i in range(F):
                 for j in range(D):
                     u = (i * D + j) * U
@@ -93,14 +109,17 @@ def make_maps(
     @compiled
     def gradient(W_in, W1, W2, W3, dT, dW_in, dW1, dW2, dW3):  # type: ignore[no-untyped-def]
         """From dT to dW1, dW2, dW3 (set) and, in the first layer, dW_in (added to)."""
-        B, C = np.empty((D, D), dtype), np.empty((D, D), dtype)
+        B, C, half = np.empty((D, D), dtype), np.empty((D, D), dtype), np.empty((P, D), dtype)
         left, right = np.empty((F, F), dtype), np.empty((F, D), dtype)
-        dB, dC = np.empty((D, D), dtype), np.empty((D, D), dtype)
+        dB, dC, share = np.empty((D, D), dtype), np.empty((D, D), dtype), np.empty((D, P), dtype)
         dleft, dright = np.empty((F, F), dtype), np.empty((F, D), dtype)
-        half, other, share = np.empty((D, P), dtype), np.empty((D, P), dtype), np.empty((D, P), dtype)
         for k in range(K):
-            factors(W_in, W1[k], W2[k], W3[k], B, C, left, right)
-            dleft[:], dright[:] = ZERO, ZERO
+            factors(W_in, W1[k], W2[k], W3[k], B, C, half, left, right)
+            for i in range(F):
+                for j in range(F):
+                    dleft[i, j] = ZERO
+                for j in range(D):
+                    dright[i, j] = ZERO
             for i in range(F):
                 for j in range(D):
                     u = (i * D + j) * U
@@ -114,21 +133,21 @@ def make_maps(
                                 dright[a, j] += g * left[i, b]
                             u += 1
             if first:
-                product(W_in, dleft, half)
-                product(half, W_in.T, dB)
-                product(W_in, dright, dC)
+                product(W_in, dright, dC, False, False, False)
+                product(W_in, dleft, share, False, False, False)
+                product(share, W_in, dB, False, True, False)
                 # left = W_inᵀ B W_in and right = W_inᵀ C give W_in three shares.
-                product(B.T, half, share)
-                dW_in += share
-                product(W_in, dleft.T, half)
-                product(B, half, share)
-                dW_in += share
-                product(C, dright.T, other)
-                dW_in += other
+                product(B, share, dW_in, True, False, True)
+                product(W_in, dleft, share, False, True, False)
+                product(B, share, dW_in, False, False, True)
+                product(C, dright, dW_in, False, True, True)
             else:
-                dB[:], dC[:] = dleft, dright
-            product(dB, W1[k].T, dW3[k])
-            product(W3[k].T, dB, dW1[k])
+                for i in range(D):
+                    for j in range(D):
+                        dB[i, j] = dleft[i, j]
+                        dC[i, j] = dright[i, j]
+            product(dB, W1[k], dW3[k], False, True, False)
+            product(W3[k], dB, dW1[k], True, False, False)
             centre(dC, dW2[k])
 
     return Maps(compose, gradient)

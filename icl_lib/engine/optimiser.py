@@ -1,4 +1,4 @@
-"""One pass over the training prompts: gradient, penalty, and PyTorch's Adam, AdamW or SGD on the flat weights."""
+"""One pass over the training prompts: gradient, penalty, and PyTorch's Adam, AdamW or SGD."""
 
 from __future__ import annotations
 
@@ -8,26 +8,33 @@ from functools import lru_cache
 import numpy as np
 
 from icl_lib.engine.config import TrainingConfig
-from icl_lib.engine.layers import compiled
+from icl_lib.engine.layers import compiled, inlined
 from icl_lib.engine.network import Network, make_network
 
 
 @lru_cache(maxsize=64)
 def make_update(
-    *, optimiser: str, beta1: float, beta2: float, adam_eps: float, momentum: float, weight_decay: float, dtype: type
+    *,
+    optimiser: str,
+    beta1: float,
+    beta2: float,
+    adam_eps: float,
+    momentum: float,
+    weight_decay: float,
+    dtype: type,
 ) -> Callable[..., None]:
     """Compile one optimiser step, `update(theta, grad, mean, square, powers, rate)`, all but `rate` in place.
 
     `mean` and `square` are Adam's running averages of the gradient and its square; SGD keeps its velocity in
-    `mean`. `powers` (2,), float64, holds β1^t and β2^t as running products: a library's pow may differ between
-    machines. Formulas as in torch.optim.
+    `mean`. `powers` (2,), float64, holds β1^t and β2^t as running products: a library's pow may differ
+    between machines. Formulas as in torch.optim.
     """
     ONE = dtype(1.0)
     B1, B2, MU = dtype(beta1), dtype(beta2), dtype(momentum)
     C1, C2, EPS, DECAY = dtype(1.0 - beta1), dtype(1.0 - beta2), dtype(adam_eps), dtype(weight_decay)
     decoupled, adam = optimiser == "adamw", optimiser != "sgd"
 
-    @compiled
+    @inlined
     def update(theta, grad, mean, square, powers, rate):  # type: ignore[no-untyped-def]
         powers[0] *= beta1
         powers[1] *= beta2
@@ -61,23 +68,23 @@ def make_pass(network: Network, update: Callable[..., None], output_at: int, inp
     gradient = network.gradient
     ZERO = dtype(0.0)
 
-    @compiled
-    def penalise(theta, grad, rate):  # type: ignore[no-untyped-def]
-        for i in range(theta.shape[0]):
-            if theta[i] > ZERO:
+    @inlined
+    def penalise(weights, grad, rate):  # type: ignore[no-untyped-def]
+        for i in range(weights.shape[0]):
+            if weights[i] > ZERO:
                 grad[i] += rate
-            elif theta[i] < ZERO:
+            elif weights[i] < ZERO:
                 grad[i] -= rate
 
     @compiled
     def run(theta, mean, square, powers, rate, l1_in, l1_out, records, order, batch, grad, work):  # type: ignore[no-untyped-def]
-        total, steps, end = 0.0, 0, theta.shape[0] - 1
+        total, steps = 0.0, 0
         for start in range(0, order.shape[0], batch):
             total += gradient(theta, records, order[start : start + batch], grad, work)
             steps += 1
-            penalise(theta[:input_size], grad[:input_size], l1_in)
-            penalise(theta[output_at:end], grad[output_at:end], l1_out)
-            update(theta, grad, mean, square, powers, rate)
+            penalise(theta.input, grad.input, l1_in)
+            penalise(theta.output, grad.output, l1_out)
+            update(theta.flat, grad.flat, mean, square, powers, rate)
         return total / steps
 
     return run
