@@ -5,27 +5,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-app = typer.Typer(no_args_is_help=True, help="The closed-form reproduction: notebooks, site.")
+from icl_lib.cli_training import app as training
+from icl_lib.cli_training import console, stop
+
+app = typer.Typer(no_args_is_help=True, help="The closed-form reproduction: training, notebooks, site.")
 notebooks = typer.Typer(no_args_is_help=True, help="Run and check the chapters.")
 site = typer.Typer(no_args_is_help=True, help="Build and check the site.")
 app.add_typer(notebooks, name="notebooks")
 app.add_typer(site, name="site")
-
-console = Console()
-errors = Console(stderr=True)
-
-
-def _stop(message: object) -> typer.Exit:
-    errors.print(str(message), style="red", markup=False, highlight=False)
-    return typer.Exit(1)
+app.add_typer(training)
 
 
 def _report(found: list[str], fine: str) -> None:
     if found:
-        raise _stop("\n".join(found))
+        raise stop("\n".join(found))
     console.print(fine)
 
 
@@ -62,7 +57,7 @@ def notebooks_run(
                 progress.console.print(f"{name}: {taken:.1f} s")
                 progress.advance(task)
     except (ExecutionError, ParameterError, FileNotFoundError) as error:
-        raise _stop(error) from None
+        raise stop(error) from None
     if not parameters:
         record_times(root, seconds)
 
@@ -75,7 +70,7 @@ def notebooks_figure(name: str, target: Path) -> None:
     try:
         target.write_bytes(figure(chapters(Path.cwd()), name)[0])
     except (KeyError, FileNotFoundError) as error:
-        raise _stop(error) from None
+        raise stop(error) from None
 
 
 @notebooks.command("check")
@@ -96,7 +91,7 @@ def site_build() -> None:
     try:
         console.print(f"Built {build(Path.cwd())}", soft_wrap=True)
     except (BuildError, FileNotFoundError) as error:
-        raise _stop(error) from None
+        raise stop(error) from None
 
 
 @site.command("check")

@@ -121,6 +121,7 @@ def study(
         it is tried again next time.
 
     Raises:
+        ImportError: a scheduler is given and Dask is not installed.
         RuntimeError: worker processes keep dying before any run ends.
         OSError: a result cannot be written.
     """
@@ -160,8 +161,10 @@ def _backend(scheduler: str | None, workers: int) -> Iterator[joblib.Parallel]:
     if scheduler is None:
         yield joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
         return
-    from dask.distributed import Client  # the optional extra `cluster`
-
+    try:
+        from dask.distributed import Client
+    except ImportError:
+        raise ImportError("a scheduler needs Dask: pip install 'dask[distributed]' (see README.md)") from None
     with Client(scheduler), joblib.parallel_config(backend="dask"):
         yield joblib.Parallel(n_jobs=-1, return_as="generator_unordered")
 
@@ -245,22 +248,34 @@ def config_of(row: pd.Series) -> TrainingConfig:
     return TrainingConfig.model_validate(row[names].to_dict())
 
 
-def verify(folder: str | Path, *, full: bool = False, workers: int = 2) -> Iterator[tuple[str, str, str]]:
-    """Train the runs of a study again; yield each one's id, the digest in the table and the one found.
+def verify(
+    folder: str | Path, ids: Iterable[str] | None = None, *, full: bool = False, workers: int = 2
+) -> Iterator[tuple[str, str, str]]:
+    """Train runs of a study again; yield each one's id, the digest in the table and the one found.
 
     Args:
         folder: where the study's table is.
+        ids: which runs; None is all that have such a digest.
         full: to the last epoch, and compare the weights kept; otherwise to epoch 200, and compare those
             reached.
         workers: processes on this machine.
+
+    Raises:
+        FileNotFoundError: no study there.
+        ValueError: an id that the table lacks or has no digest for.
     """
-    table = load_table(folder)
     column = "digest" if full else "digest_200"
-    rows = [row for _, row in table[table[column].notna()].iterrows()]
-    jobs = (joblib.delayed(_digest)(config_of(row), full) for row in rows)
+    table = load_table(folder).set_index("id", drop=False)
+    table = table[table[column].notna()]
+    names = list(table.index) if ids is None else list(ids)
+    if missing := set(names) - set(table.index):
+        raise ValueError(
+            f"{folder} has no {column} of run {', '.join(sorted(missing))}; its table lists the runs"
+        )
+    jobs = (joblib.delayed(_digest)(config_of(table.loc[name]), full) for name in names)
     found = joblib.Parallel(n_jobs=workers, return_as="generator")(jobs)
-    for row, digest in zip(rows, found, strict=True):
-        yield row["id"], row[column], digest
+    for name, digest in zip(names, found, strict=True):
+        yield name, table.loc[name, column], digest
 
 
 def _digest(config: TrainingConfig, full: bool) -> str:
