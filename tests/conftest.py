@@ -10,7 +10,13 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.browser import ARGUMENTS, find_browser
 
 # Every annotated signature of the library is checked, shapes and dtypes too. Before the library is imported.
-install_import_hook("icl_lib", "typecheck.check")
+# Not in the engine's kernels: Numba cannot compile a function that is wrapped in a check.
+ROOT = Path(__file__).resolve().parents[1]
+KERNELS = ("layers", "maps", "network", "optimiser")
+MODULES = [path for path in (ROOT / "icl_lib").rglob("*.py") if path.stem not in KERNELS]
+install_import_hook(
+    [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in MODULES], "typecheck.check"
+)
 
 
 @pytest.fixture
@@ -32,7 +38,7 @@ def no_shape_checks() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The project's folder."""
-    return Path(__file__).resolve().parents[1]
+    return ROOT
 
 
 @pytest.fixture(scope="session")
