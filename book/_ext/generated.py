@@ -80,6 +80,26 @@ class Library(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
+class Drift(SphinxDirective):
+    """How far plain PyTorch drifts from itself: results/drift.json, from benchmarks/drift.py."""
+
+    def run(self) -> list[nodes.Node]:
+        path = Path(self.env.srcdir) / "results" / "drift.json"
+        self.env.note_dependency(str(path))
+        measured = json.loads(path.read_text())
+        lines = [
+            f"PyTorch {measured['torch']}, float32, one seed.",
+            "",
+            "| Setting | Steps | Weights | Answers (units of y) |",
+            "|---|---:|---:|---:|",
+        ]
+        lines += [
+            f"| {row['setting']} | {row['steps']} | {row['weights']:.1e} | {row['answers']:.1e} |"
+            for row in measured["rows"]
+        ]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
 def anchor_cells(app: Sphinx, doctree: nodes.document) -> None:
     """Give each code cell tagged `eq-18` the id that the equation index links to."""
     seen: Counter[int] = Counter()
@@ -94,6 +114,7 @@ def anchor_cells(app: Sphinx, doctree: nodes.document) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("equation-index", EquationIndex)
     app.add_directive("status", Status)
+    app.add_directive("drift", Drift)
     app.add_directive("library", Library)
     app.connect("doctree-read", anchor_cells)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

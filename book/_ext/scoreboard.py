@@ -1,0 +1,88 @@
+"""The scoreboard: one row a claim, made at the build from the data file and the executed notebooks."""
+
+from collections import Counter
+from html import escape
+from pathlib import Path
+from typing import ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from icl_lib.chapters import chapters
+from icl_lib.claims import DATA, Claim, Finding, collect, load
+
+COLUMNS = ("Place", "What the paper says", "Paper", "Ours", "n", "Agreed beforehand", "Verdict", "Checked in")
+
+
+def row(claim: Claim, finding: Finding, page: str) -> str:
+    """One claim as a table row; `page` is the address of its chapter."""
+    note = f'<div class="note">{escape(finding.note)}</div>' if finding.note else ""
+    cells = (
+        escape(claim.place),
+        escape(claim.statement),
+        escape(claim.paper),
+        escape(finding.ours),
+        str(finding.n),
+        escape(claim.criterion),
+        f"{finding.verdict}{note}",
+        f'<a href="{page}#claim-{claim.id}">{claim.chapter.replace("_", " ")}</a>',
+    )
+    body = "".join(f"<td>{cell}</td>" for cell in cells[1:])
+    verdict = escape(finding.verdict, quote=True)
+    return f'<tr id="{claim.id}" data-verdict="{verdict}"><th scope="row">{cells[0]}</th>{body}</tr>'
+
+
+class Scoreboard(SphinxDirective):
+    """The table of all claims of one source (a bibliography key), with controls to sort and filter it."""
+
+    required_arguments = 1
+    option_spec: ClassVar = {"label": directives.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(DATA))
+        self.env.note_reread()
+        found = collect(chapters(Path(self.env.srcdir)), load())
+        claims = [claim for claim in load().values() if claim.source == self.arguments[0]]
+        link = self.env.app.builder.get_relative_uri
+        rows = [
+            row(claim, found[claim.id], link(self.env.docname, f"notebooks/{claim.chapter}"))
+            for claim in claims
+        ]
+        tally = Counter(found[claim.id].verdict for claim in claims)
+        heads = "".join(f'<th scope="col"><button type="button">{name}</button></th>' for name in COLUMNS)
+        options = "".join(
+            f'<option value="{escape(v, quote=True)}">{escape(v)} ({k})</option>'
+            for v, k in tally.most_common()
+        )
+        html = f"""
+<div class="scoreboard">
+<p class="controls">
+<label>Find <input type="search" autocomplete="off"></label>
+<label>Verdict <select><option value="">all ({len(claims)})</option>{options}</select></label>
+<span role="status" aria-live="polite"></span>
+</p>
+<div class="scroll" role="region" aria-label="{escape(self.options["label"], quote=True)}" tabindex="0">
+<table><caption>{escape(self.options["label"])}</caption>
+<thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div></div>"""
+        return [nodes.raw("", html, format="html")]
+
+
+class FindingRole(SphinxRole):
+    """{finding}`claim-id`: our value of one claim, linked to its row of the scoreboard."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        self.env.note_reread()
+        found = collect(chapters(Path(self.env.srcdir)), load())
+        if self.text not in found:
+            message = self.inliner.reporter.error(f"no claim {self.text!r}", line=self.lineno)
+            return [], [message]
+        address = self.env.app.builder.get_relative_uri(self.env.docname, "book/scoreboard") + f"#{self.text}"
+        return [nodes.reference("", found[self.text].ours, refuri=address, internal=True)], []
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("scoreboard", Scoreboard)
+    app.add_role("finding", FindingRole())
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
