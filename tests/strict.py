@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 
-def nbval(notebook: Path, timeout: int = 120) -> list[str]:
+def nbval(notebook: Path, timeout: int = 2000) -> list[str]:
     """Run a notebook and compare every output with the one in the file; return the faults, one line each.
 
     After a time-out nbval calls the rest of the cells expected failures: here they are faults.
