@@ -38,23 +38,25 @@ Result = tuple[dict[str, object], dict[str, np.ndarray]]  # a table row, and wei
 
 
 def read_configs(path: str | Path) -> list[TrainingConfig]:
-    """The configs that a TOML file describes: fields under [fixed], and lists of values under [grid].
+    """The configs that a TOML file describes.
 
-    The grid's first field varies slowest.
+    Fields common to all stand under [fixed]. Each table [[setting]] changes some (without any, nothing is
+    changed), and is run for every combination of the lists under [grid], the first varying slowest.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not TOML, other tables than these two, or a field that `TrainingConfig` refuses.
+        ValueError: not TOML, other tables than these, or a field that `TrainingConfig` refuses.
     """
     content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    if unknown := set(content) - {"fixed", "grid"}:
-        raise ValueError(f"{path} has {sorted(unknown)}, expected the tables [fixed] and [grid] alone")
+    if unknown := set(content) - {"fixed", "setting", "grid"}:
+        raise ValueError(f"{path} has {sorted(unknown)}, expected [fixed], [[setting]] and [grid] alone")
     grid = content.get("grid", {})
     if wrong := [name for name, values in grid.items() if not isinstance(values, list)]:
         raise ValueError(f"{path}: {wrong[0]} under [grid] is not a list; put single values under [fixed]")
     fixed = content.get("fixed", {})
     return [
-        TrainingConfig.model_validate(fixed | dict(zip(grid, values, strict=True)))
+        TrainingConfig.model_validate(fixed | setting | dict(zip(grid, values, strict=True)))
+        for setting in content.get("setting", [{}])
         for values in product(*grid.values())
     ]
 
