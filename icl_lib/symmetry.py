@@ -261,6 +261,6 @@ def _descend(weights: Weights, T: Float64[np.ndarray, "D D"]) -> Float64[np.ndar
                 damping *= 4
                 continue
             T, damping = trial, damping / 4
-            if before - after < 1e-7 * before:
+            if before - after < 1e-5 * before:
                 break
     return T
