@@ -174,12 +174,16 @@ def fit_layer(moments: Moments, seed: int, *, read_y: bool = False) -> tuple[Arr
 class StackConfig:
     """What regenerates a fitted stack.
 
-    kind: "preconditioned" (A_l, B_l free, `heads.preconditioned`) or "diagonal" (`heads.diagonal`; `free` has
-        a flag for each of ω_xx, ω_xy, ω_yx, ω_yy, `start` ω_xx and ω_xy for every layer, or 2L numbers).
-    layers, n, prompts, seed, iterations: as they say; S is divided by n.
-    eigenvalues: of Σ; the axes are rotated at random (`rotation`, a seed) unless Σ is I.
-    noise: ε's standard deviation is uniform between 0 and this, one draw a prompt.
-    weights: w ~ N(0, Σ⁻¹).
+    Args:
+        kind: "preconditioned" (A_l, B_l free, `heads.preconditioned`) or "diagonal" (`heads.diagonal`).
+        layers, n, prompts, seed, iterations: as they say; S is divided by n.
+        eigenvalues: of Σ, whose axes are rotated at random by the seed `rotation`; w ~ N(0, Σ⁻¹).
+        noise: ε's standard deviation is uniform between 0 and this, one draw a prompt.
+        free: for "diagonal", which of ω_xx, ω_xy, ω_yx, ω_yy are trained; the others stay 0.
+        start: for "diagonal", ω_xx and ω_xy at the start, two numbers for every layer or 2L.
+
+    Raises:
+        ValueError: another kind.
     """
 
     kind: str
@@ -276,14 +280,10 @@ def fit_stack(config: StackConfig) -> tuple[Arrays, float]:
 
 def save_fits(path: Path, fits: Mapping[str, tuple[StackConfig, Arrays, float]]) -> None:
     """Write configs, arrays (every digit) and losses as JSON."""
-    entries = {
-        name: {
-            "config": asdict(config),
-            "arrays": {key: value.tolist() for key, value in arrays.items()},
-            "loss": loss,
-        }
-        for name, (config, arrays, loss) in fits.items()
-    }
+    entries = {}
+    for name, (config, arrays, loss) in fits.items():
+        lists = {key: value.tolist() for key, value in arrays.items()}
+        entries[name] = {"config": asdict(config), "arrays": lists, "loss": loss}
     path.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
