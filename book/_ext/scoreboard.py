@@ -13,20 +13,21 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from icl_lib.chapters import chapters
 from icl_lib.claims import DATA, Claim, Finding, collect, load
 
-COLUMNS = ("Place", "What the paper says", "Paper", "Ours", "n", "Agreed beforehand", "Verdict", "Checked in")
+COLUMNS = ("Place", "What the paper says", "Paper", "Ours", "Verdict", "Agreed beforehand", "n", "Checked in")
 
 
 def row(claim: Claim, finding: Finding, page: str) -> str:
     """One claim as a table row; `page` is the address of its chapter."""
     note = f'<div class="note">{escape(finding.note)}</div>' if finding.note else ""
+    place = claim.place if claim.source == "hagiwara2026" else f"{claim.source}, {claim.place}"
     cells = (
-        escape(claim.place),
+        escape(place),
         escape(claim.statement),
         escape(claim.paper),
         escape(finding.ours),
-        str(finding.n),
-        escape(claim.criterion),
         f"{finding.verdict}{note}",
+        escape(claim.criterion),
+        str(finding.n),
         f'<a href="{page}#claim-{claim.id}">{claim.chapter.replace("_", " ")}</a>',
     )
     body = "".join(f"<td>{cell}</td>" for cell in cells[1:])
@@ -35,16 +36,18 @@ def row(claim: Claim, finding: Finding, page: str) -> str:
 
 
 class Scoreboard(SphinxDirective):
-    """The table of all claims of one source (a bibliography key), with controls to sort and filter it."""
+    """The table of the claims of the named sources (bibliography keys), with controls to sort and filter."""
 
     required_arguments = 1
+    final_argument_whitespace = True
     option_spec: ClassVar = {"label": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(DATA))
         self.env.note_reread()
         found = collect(chapters(Path(self.env.srcdir)), load())
-        claims = [claim for claim in load().values() if claim.source == self.arguments[0]]
+        sources = self.arguments[0].split()
+        claims = [claim for claim in load().values() if claim.source in sources]
         link = self.env.app.builder.get_relative_uri
         rows = [
             row(claim, found[claim.id], link(self.env.docname, f"notebooks/{claim.chapter}"))
