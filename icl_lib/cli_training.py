@@ -65,7 +65,7 @@ def train_command(
 
 @app.command("study")
 def study_command(
-    file: Annotated[Path, typer.Argument(help="TOML with the tables fixed, setting and grid; see read_configs.")],
+    file: Annotated[Path, typer.Argument(help="TOML with the tables fixed, setting and grid.")],
     folder: Annotated[Path, typer.Argument(help="Where results go; finished runs there are kept.")],
     workers: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 2,
     scheduler: Annotated[
