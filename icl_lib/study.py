@@ -30,7 +30,7 @@ from icl_lib.engine.checkpoint import write_whole
 from icl_lib.engine.data import TEST_ENTROPY, records
 from icl_lib.weights import Weights
 
-TEST_PROMPTS = 100_000  # a 1000-prompt error has a relative standard deviation near 0.5, this one near 0.05
+TEST_PROMPTS = 100_000  # a 1000-prompt error is uncertain by most of its own size, this one by a tenth
 TEST_CHUNK = 10_000
 DEATHS = 3  # of worker processes in a row, without a result, before a study gives up
 
