@@ -208,7 +208,7 @@ def test_a_resumed_run_ends_in_the_same_bits(tmp_path, changes):
 KILLED = """
 import os, signal, sys
 from icl_lib.engine import TrainingConfig, train
-import icl_lib.engine.train as module
+module = sys.modules["icl_lib.engine.train"]  # the package's own name `train` is the function
 module.CHECKPOINT_SECONDS = 0
 real, calls = getattr(os, sys.argv[3]), []
 def deadly(*arguments):
