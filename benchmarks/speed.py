@@ -1,0 +1,201 @@
+"""The engine's speed against PyTorch, torch.compile and JAX, as ratios within one run.
+
+    python benchmarks/speed.py            about half an hour on a quiet machine; writes results/benchmark.json
+    python benchmarks/speed.py --quick    a minute: the paper's size, few repetitions, writes nothing
+
+Needs benchmarks/requirements.txt and a C++ compiler (for torch.compile). Each contender is a process of its
+own on core 0; they take turns, round after round, so that a slow minute of the machine hits all of them. A
+ratio is the median over rounds of the ratio within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from contenders import BATCH, CONTENDERS
+
+ROOT = Path(__file__).parent.parent
+SIZES = [(n, d) for d in (4, 8) for n in (10, 50, 500, 5000)]
+PAPER = (50, 4)
+SECONDS = 0.5  # a turn's length, about
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "JAX_PLATFORMS": "cpu",
+}
+AGREEMENT = 2e-3  # relative, of the first two losses: float32, sums in other orders, one Adam step
+
+
+class Child:
+    """A contender's process."""
+
+    def __init__(self, name: str, size: tuple[int, int], steps: int, core: int = 0) -> None:
+        script = Path(__file__).with_name("contenders.py")
+        self.steps = steps
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), name, *map(str, size), str(steps)],
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(paths())},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        )
+
+    def start(self, request: str) -> None:
+        """Ask for "losses" or "seconds"."""
+        assert self.process.stdin
+        print(request, file=self.process.stdin, flush=True)
+
+    def answer(self) -> list[float]:
+        """Wait for what was asked."""
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"contender ended: {self.process.args!r}")
+        return [float(word) for word in line.split()]
+
+    def ask(self, request: str) -> list[float]:
+        """Both."""
+        self.start(request)
+        return self.answer()
+
+    def close(self) -> None:
+        """End it."""
+        self.process.stdin.close()  # type: ignore[union-attr]
+        self.process.wait()
+
+
+def paths() -> list[str]:
+    """Where children find the library."""
+    return [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+
+
+def steps_for(name: str, size: tuple[int, int]) -> int:
+    """About as many steps as fill a turn, by a rough rule."""
+    milliseconds = {"engine": 0.3, "PyTorch": 12.0}.get(name, 5.0) * size[0] / 50 * (size[1] / 4) ** 2 + 0.3
+    return max(3, round(1000 * SECONDS / milliseconds))
+
+
+def compare(size: tuple[int, int], rounds: int) -> dict[str, object]:
+    """Milliseconds a step of each contender, and its ratio to the engine, by turns."""
+    children, losses = {}, {}
+    names = [name for name in CONTENDERS if find_spec("jax") or not name.startswith("JAX")]
+    for name in names:
+        children[name] = Child(name, size, steps_for(name, size))
+        losses[name] = children[name].ask("losses")
+        children[name].ask("seconds")  # warm: compiled for this number of steps
+        print(f"N = {size[0]}, D = {size[1]}: {name} is ready", flush=True)
+    for name, seen in losses.items():
+        for ours, theirs in zip(losses["engine"], seen, strict=True):
+            if abs(theirs / ours - 1) > AGREEMENT:
+                raise ValueError(f"{name} computes other losses than the engine: {seen}, {losses['engine']}")
+    taken = {name: [] for name in children}  # type: dict[str, list[float]]
+    for _ in range(rounds):
+        for name, child in children.items():
+            taken[name].append(1000 * child.ask("seconds")[0] / child.steps)
+    for child in children.values():
+        child.close()
+    return {
+        "n_context": size[0],
+        "dim": size[1],
+        "milliseconds": {name: statistics.median(values) for name, values in taken.items()},
+        "ratio": {
+            name: statistics.median(v / e for v, e in zip(values, taken["engine"], strict=True))
+            for name, values in taken.items()
+        },
+    }
+
+
+def two_cores(rounds: int) -> list[dict[str, float]]:
+    """Seconds for 1, 2, 4, 8 equal runs of the engine on two cores, and on one."""
+    children = [Child("engine", PAPER, steps_for("engine", PAPER), core) for core in (0, 1)]
+    for child in children:
+        child.ask("seconds")
+    rows = []
+    for runs in (1, 2, 4, 8):
+        one, two = [], []
+        for _ in range(rounds):
+            begin = time.perf_counter()
+            for _ in range(runs):
+                children[0].ask("seconds")
+            one.append(time.perf_counter() - begin)
+            begin = time.perf_counter()
+            for done in range(0, runs, 2):
+                pair = children[: min(2, runs - done)]
+                for child in pair:
+                    child.start("seconds")
+                for child in pair:
+                    child.answer()
+            two.append(time.perf_counter() - begin)
+        speedup = statistics.median(a / b for a, b in zip(one, two, strict=True))
+        rows.append({"runs": runs, "one_core": statistics.median(one), "two_cores": statistics.median(two)})
+        rows[-1]["speedup"] = speedup
+    for child in children:
+        child.close()
+    return rows
+
+
+def ten_runs() -> float:
+    """Seconds that the paper's ten runs take, from nothing to table, on two cores."""
+    from icl_lib.engine import TrainingConfig
+    from icl_lib.study import study
+
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        study([TrainingConfig.paper(seed) for seed in range(1, 11)], folder, workers=2)
+        return time.perf_counter() - begin
+
+
+def machine() -> dict[str, object]:
+    """What it was measured on."""
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    models = {line.split(":")[1].strip() for line in info.splitlines() if line.startswith("model name")}
+    versions = {}
+    for package in ("numpy", "numba", "llvmlite", "torch", "jax", "jaxlib"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "processor": ", ".join(sorted(models)) or platform.processor(),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def main() -> None:
+    """Measure, print, and write the results unless --quick."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    rounds = 3 if quick else 9
+    results: dict[str, object] = {"machine": machine(), "batch": BATCH, "rounds": rounds, "sizes": []}
+    for size in [PAPER] if quick else SIZES:
+        row = compare(size, rounds)
+        results["sizes"].append(row)  # type: ignore[attr-defined]
+        for name, ratio in row["ratio"].items():  # type: ignore[attr-defined]
+            print(f"  {name:24s}{row['milliseconds'][name]:10.3f} ms {ratio:8.2f}")  # type: ignore[index]
+    results["two_cores"] = two_cores(rounds)
+    print(json.dumps(results["two_cores"], indent=1))
+    if not quick:
+        results["ten_runs_seconds"] = ten_runs()
+        (ROOT / "results" / "benchmark.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
