@@ -1,6 +1,6 @@
 """The paper's claims as data: what it says, what we accept as the same, what we found.
 
-`results/claims.toml` holds the claims and their criteria, committed before the runs that they judge. A
+`results/claims/` holds the claims and their criteria, committed before the runs that they judge. A
 chapter reports its value by claim id with `report`; the report lives in the executed notebook, and the
 scoreboard page is made from the notebooks and the data file. There is no third copy.
 """
@@ -19,7 +19,7 @@ import nbformat
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MIME = "application/vnd.icl.claim+json"  # how a report is found again in a notebook's outputs
-DATA = Path(__file__).parent.parent / "results" / "claims.toml"
+DATA = Path(__file__).parent.parent / "results" / "claims"
 
 Verdict = Literal[
     "holds",
@@ -56,7 +56,9 @@ class Claim(BaseModel):
     low: float = -math.inf
     high: float = math.inf
     chapter: str = Field(description="notebook that reports the value, without .ipynb")
-    source: str = "hagiwara2026"
+    source: str = Field(
+        "hagiwara2026", description='bibliography key, or "open" for a question it leaves open'
+    )
 
     @model_validator(mode="after")
     def _region_must_be_able_to_fail(self) -> Claim:
@@ -113,16 +115,20 @@ class Finding(BaseModel):
 
 
 @cache
-def load(path: Path = DATA) -> dict[str, Claim]:
-    """All claims by id, in the order of the file.
+def load(folder: Path = DATA) -> dict[str, Claim]:
+    """All claims by id, in the order of the files' names and within each file.
 
     Raises:
         ValueError: two claims share an id, or a claim lacks a field or has an unknown one.
     """
-    entries = tomllib.loads(path.read_text(encoding="utf-8"))["claim"]
+    entries = [
+        entry
+        for path in sorted(folder.glob("*.toml"))
+        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["claim"]
+    ]
     claims = {entry["id"]: Claim(**entry) for entry in entries}
     if len(claims) != len(entries):
-        raise ValueError(f"{path.name} has {len(entries)} claims but {len(claims)} ids: an id is used twice")
+        raise ValueError(f"{folder} has {len(entries)} claims but {len(claims)} ids: an id is used twice")
     return claims
 
 
@@ -138,7 +144,7 @@ def report(
     """A chapter's finding for one claim, shown below the cell and collected by the scoreboard.
 
     Args:
-        claim_id: an id of `results/claims.toml`.
+        claim_id: an id of `results/claims/`.
         value: our value. For kind "exact" a deviation over its bound; it is shown only as within or beyond,
             since its digits are rounding noise.
         n: runs, prompts or cases behind it.

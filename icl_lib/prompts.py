@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float64
 from numpy.random import PCG64, Generator, SeedSequence
 
+Layout = Literal["paper", "query_channel", "mask", "relative"]
 MIN_CONTEXT = 3  # two points fix a line exactly; a fit needs at least one more
 
 
@@ -86,11 +88,26 @@ class Prompts:
         """The prompts that a slice, an index array or a mask selects."""
         return Prompts(self.x[which], self.y[which], self.query[which])
 
-    def tokens(self) -> Float64[np.ndarray, "M S 3"]:
-        """The token matrix P of each prompt, eq. (1): rows (1, x_n, y_n), then (1, u, 0)."""
-        rows = np.ones((self.count, self.n_context + 1, 3))
-        rows[:, :-1, 1], rows[:, -1, 1] = self.x, self.query
-        rows[:, :-1, 2], rows[:, -1, 2] = self.y, 0.0
+    def tokens(self, layout: Layout = "paper") -> Float64[np.ndarray, "M S P"]:
+        """The token matrix P of each prompt; its shape without M is `token_shape(layout, N)`.
+
+        Args:
+            layout: how a prompt is written down. "paper", eq. (1): rows (1, x_n, y_n), then (1, u, 0).
+                "query_channel": rows (1, x_n, y_n, u) alone.
+                "mask": rows (1, x_n, y_n, 1), then (1, u, 0, 0).
+                "relative": rows (1, x_n - u, y_n), then (1, 0, 0).
+        """
+        rows = np.zeros((self.count, *token_shape(layout, self.n_context)))
+        context = rows[:, : self.n_context]
+        rows[:, :, 0], context[:, :, 1], context[:, :, 2] = 1.0, self.x, self.y
+        if layout == "query_channel":
+            rows[:, :, 3] = self.query[:, None]
+        elif layout == "relative":
+            context[:, :, 1] -= self.query[:, None]
+        else:
+            rows[:, -1, 1] = self.query
+        if layout == "mask":
+            context[:, :, 3] = 1.0
         return rows
 
     def moments(self) -> Moments:
@@ -98,6 +115,18 @@ class Prompts:
         x_bar, y_bar = self.x.mean(axis=1), self.y.mean(axis=1)
         dx, dy = self.x - x_bar[:, None], self.y - y_bar[:, None]
         return Moments(x_bar, y_bar, (dx * dx).mean(axis=1), (dx * dy).mean(axis=1))
+
+
+def token_shape(layout: Layout, n_context: int) -> tuple[int, int]:
+    """Rows and features, (S, P), of a prompt of N points in this layout.
+
+    Raises:
+        ValueError: no such layout.
+    """
+    if layout not in get_args(Layout):
+        raise ValueError(f"layout is {layout!r}, expected one of {', '.join(get_args(Layout))}")
+    extra_row = layout != "query_channel"
+    return n_context + extra_row, 4 if layout in ("query_channel", "mask") else 3
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl_lib import Prompts, sample_prompts, sample_tasks
+from icl_lib.prompts import token_shape
 
 
 def test_tokens_follow_equation_1():
@@ -98,3 +99,26 @@ def test_slices_select_whole_prompts():
     p = sample_prompts(10, 5, seed=1)
     assert p[2:4].tokens().tolist() == p.tokens()[2:4].tolist()
     assert p[p.query > 0].count == (p.query > 0).sum()
+
+
+def test_the_other_layouts_hold_the_same_numbers():
+    p = sample_prompts(3, 5, seed=9)
+    for m in range(3):
+        u = p.query[m]
+        points = list(zip(p.x[m], p.y[m], strict=True))
+        rows = {
+            "paper": [*([1, x, y] for x, y in points), [1, u, 0]],
+            "query_channel": [[1, x, y, u] for x, y in points],
+            "mask": [*([1, x, y, 1] for x, y in points), [1, u, 0, 0]],
+            "relative": [*([1, x - u, y] for x, y in points), [1, 0, 0]],
+        }
+        for layout, expected in rows.items():
+            assert np.array_equal(p.tokens(layout)[m], expected)
+            assert token_shape(layout, 5) == np.shape(expected)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("no_shape_checks")
+def test_an_unknown_layout_is_refused():
+    with pytest.raises(ValueError, match="layout is 'rows', expected one of paper, query_channel"):
+        sample_prompts(3, 5, seed=9).tokens("rows")

@@ -13,13 +13,15 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from icl_lib.chapters import chapters
 from icl_lib.claims import DATA, Claim, Finding, collect, load
 
-COLUMNS = ("Place", "What the paper says", "Paper", "Ours", "Verdict", "Agreed beforehand", "n", "Checked in")
+COLUMNS = ("Place", "Statement", "Paper", "Ours", "Verdict", "Agreed beforehand", "n", "Checked in")
+
+OURS = ("hagiwara2026", "open")  # sources that have a table of their own, and need not be named in it
 
 
 def row(claim: Claim, finding: Finding, page: str) -> str:
     """One claim as a table row; `page` is the address of its chapter."""
     note = f'<div class="note">{escape(finding.note)}</div>' if finding.note else ""
-    place = claim.place if claim.source == "hagiwara2026" else f"{claim.source}, {claim.place}"
+    place = claim.place if claim.source in OURS else f"{claim.source}, {claim.place}"
     cells = (
         escape(place),
         escape(claim.statement),
@@ -43,7 +45,8 @@ class Scoreboard(SphinxDirective):
     option_spec: ClassVar = {"label": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(str(DATA))
+        for path in DATA.glob("*.toml"):
+            self.env.note_dependency(str(path))
         self.env.note_reread()
         found = collect(chapters(Path(self.env.srcdir)), load())
         sources = self.arguments[0].split()

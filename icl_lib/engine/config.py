@@ -9,14 +9,13 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from icl_lib.prompts import Layout, token_shape
 from icl_lib.transformer import Architecture
 
 Count = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
-
-FEATURES = {"paper": 3}  # P of each prompt design
 
 
 class TrainingConfig(BaseModel):
@@ -45,7 +44,7 @@ class TrainingConfig(BaseModel):
         "least_squares",
         description="What to predict: the least squares answer (stated), an observed y, or the line itself.",
     )
-    prompt: Literal["paper"] = Field("paper", description="How a prompt is laid out as tokens: eq. (1).")
+    prompt: Layout = Field("paper", description="How a prompt becomes tokens. Stated: eq. (1).")
 
     # Network
     dim: Count = Field(4, description="D. Stated.")
@@ -126,9 +125,8 @@ class TrainingConfig(BaseModel):
     @property
     def architecture(self) -> Architecture:
         """Sizes and switches of the network to train."""
-        return Architecture(
-            self.dim, self.layers, self.heads, self.n_context + 1, FEATURES[self.prompt], self.layer_norm
-        )
+        rows, features = token_shape(self.prompt, self.n_context)
+        return Architecture(self.dim, self.layers, self.heads, rows, features, self.layer_norm)
 
     @property
     def numpy_dtype(self) -> type:

@@ -9,7 +9,7 @@ from numpy.random import PCG64, Generator, SeedSequence
 
 from icl_lib.engine.buffers import make_records
 from icl_lib.engine.config import TrainingConfig
-from icl_lib.prompts import Prompts, Tasks, sample_tasks
+from icl_lib.prompts import Tasks, sample_tasks
 from icl_lib.solvers import least_squares
 
 # One child of the seed for each purpose. The first key sets them apart from what `sample_tasks(seed=…)`
@@ -19,7 +19,6 @@ KEY = 0x1C1
 # Test prompts come from an entropy no config can have (its seeds are below 2**63).
 TEST_ENTROPY = 0xF2A3_91D5_6C07_48BE_A1D3_5E92_0B7C_4F68
 
-LAYOUTS: dict[str, Callable[[Prompts], np.ndarray]] = {"paper": Prompts.tokens}
 TARGETS: dict[str, Callable[[Tasks], np.ndarray]] = {
     "least_squares": lambda tasks: least_squares(tasks.prompts),
     "noisy": lambda tasks: tasks.line() + tasks.query_noise,
@@ -47,9 +46,8 @@ def draw(config: TrainingConfig, count: int, sequence: SeedSequence) -> Tasks:
 def records(config: TrainingConfig, count: int, sequence: SeedSequence) -> np.ndarray:
     """`count` prompts with their targets, packed as `make_records` does."""
     tasks = draw(config, count, sequence)
-    return make_records(
-        LAYOUTS[config.prompt](tasks.prompts), TARGETS[config.target](tasks), config.numpy_dtype
-    )
+    tokens, targets = tasks.prompts.tokens(config.prompt), TARGETS[config.target](tasks)
+    return make_records(tokens, targets, config.numpy_dtype)
 
 
 def first_weights(config: TrainingConfig) -> np.ndarray:
