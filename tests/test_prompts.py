@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl_lib import Prompts, sample_prompts, sample_tasks
-from icl_lib.prompts import token_shape
+from icl_lib.prompts import Layout, token_shape
 
 
 def test_tokens_follow_equation_1():
@@ -121,4 +121,4 @@ def test_the_other_layouts_hold_the_same_numbers():
 @pytest.mark.usefixtures("no_shape_checks")
 def test_an_unknown_layout_is_refused():
     with pytest.raises(ValueError, match="layout is 'rows', expected one of paper, query_channel"):
-        sample_prompts(3, 5, seed=9).tokens("rows")
+        sample_prompts(3, 5, seed=9).tokens("rows")  # type: ignore[arg-type]
