@@ -106,7 +106,7 @@ def test_the_other_layouts_hold_the_same_numbers():
     for m in range(3):
         u = p.query[m]
         points = list(zip(p.x[m], p.y[m], strict=True))
-        rows = {
+        rows: dict[Layout, list[list[float]]] = {
             "paper": [*([1, x, y] for x, y in points), [1, u, 0]],
             "query_channel": [[1, x, y, u] for x, y in points],
             "mask": [*([1, x, y, 1] for x, y in points), [1, u, 0, 0]],
