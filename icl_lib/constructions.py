@@ -40,7 +40,7 @@ def rows(dim: int = 4, **entries: tuple[float, ...]) -> Float64[np.ndarray, "D D
     return matrix
 
 
-def _check(n_context: int, **positive: float) -> None:
+def check_settings(n_context: int, **positive: float) -> None:
     if n_context < MIN_CONTEXT:
         raise ValueError(f"n_context is {n_context}, expected at least {MIN_CONTEXT}")
     for name, value in positive.items():
@@ -74,7 +74,7 @@ def closed_form(n_context: int, scale: float) -> Weights:
     Raises:
         ValueError: N or R out of range.
     """
-    _check(n_context, scale=scale)
+    check_settings(n_context, scale=scale)
     N, R = n_context, scale
     d = 1 / (R * N)
     W_in = np.array([[1, 0, 0], [0, d, 0], [0, 0, d], [ROOT2 * N / (N + 1), -d, -d]])  # (18)
@@ -100,7 +100,7 @@ def repaired(n_context: int, scale: float, *, context_cells: bool = False, facto
     Raises:
         ValueError: N, R or factor out of range.
     """
-    _check(n_context, scale=scale, factor=factor)
+    check_settings(n_context, scale=scale, factor=factor)
     weights = closed_form(n_context, scale)
     W_out = weights.W_out.copy()
     if context_cells:
@@ -129,7 +129,7 @@ def gram_schmidt(n_context: int, scale: float, angle: float) -> Weights:
     Raises:
         ValueError: N or R out of range, angle not finite.
     """
-    _check(n_context, scale=scale)
+    check_settings(n_context, scale=scale)
     if not np.isfinite(angle):
         raise ValueError(f"angle is {angle}, expected a finite number of radians")
     N, d, s = n_context, 1 / (scale * n_context), 1 / ROOT2
@@ -212,7 +212,7 @@ def tilted(n_context: int, scale: float) -> Weights:
     Raises:
         ValueError: N or R out of range.
     """
-    _check(n_context, scale=scale)
+    check_settings(n_context, scale=scale)
     N, d, eta, gamma = n_context, 1 / (scale * n_context), 1 / ROOT2, 1 + ROOT2
     k = 1 / np.sqrt(N)
     xi = 2.5 * k  # cancels the terms in x̄ that the tilt leaves in layer 2's denominator
@@ -250,7 +250,7 @@ def two_step_descent(n_context: int, rate: float, start: float) -> Weights:
     Raises:
         ValueError: N or rate out of range, start not finite.
     """
-    _check(n_context, rate=rate)
+    check_settings(n_context, rate=rate)
     if not np.isfinite(start):
         raise ValueError(f"start is {start}, expected a finite number")
     N = n_context
@@ -277,7 +277,7 @@ def one_step_descent(n_context: int, rate: float) -> Weights:
     Raises:
         ValueError: N or rate out of range.
     """
-    _check(n_context, rate=rate)
+    check_settings(n_context, rate=rate)
     slope = Head(unit(1, 2, 3), rate * unit(3, 3, 3), unit(2, 1, 3))
     intercept = Head(unit(1, 1, 3), rate * unit(3, 3, 3), unit(1, 1, 3))
     return _assemble(np.eye(3), [[slope, intercept]], n_context, 1.0, layer_norm=False)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
-from icl_lib.prompts import Prompts, sample_prompts
+from icl_lib.prompts import Layout, Prompts, sample_prompts
 from icl_lib.solvers import least_squares
 from icl_lib.transformer import Trace
 from icl_lib.weights import Weights
@@ -65,29 +65,36 @@ def with_spread(prompts: Prompts, factor: Float64[np.ndarray, "M"] | float) -> P
     return Prompts(x, y, prompts.query)
 
 
-def v_elasticity(weights: Weights, prompts: Prompts, *, step: float = 0.05) -> Float64[np.ndarray, "L"]:
+def v_elasticity(
+    weights: Weights, prompts: Prompts, *, step: float = 0.05, layout: Layout = "paper"
+) -> Float64[np.ndarray, "L"]:
     """E_l = ∂ ln σ_l / ∂ ln V, by stretching each context: 1 if norm l divides by V, 0 if it ignores V.
 
     Args:
         weights: the network.
         prompts: M prompts; the median is over them and over their context rows.
         step: V is multiplied by exp(±step).
+        layout: how the prompts are written down for this network.
     """
-    up, down = (weights.trace(with_spread(prompts, np.exp(sign * step))).sigma for sign in (1, -1))
+    up, down = (
+        weights.trace(with_spread(prompts, np.exp(sign * step)).tokens(layout)).sigma for sign in (1, -1)
+    )
     slopes = (np.log(up) - np.log(down)) / (2 * step)
-    return np.median(slopes[:, :, :-1], axis=(1, 2))
+    return np.median(slopes[:, :, : prompts.n_context], axis=(1, 2))
 
 
-def clamped(weights: Weights, prompts: Prompts, layer: int) -> Float64[np.ndarray, "M"]:
+def clamped(
+    weights: Weights, prompts: Prompts, layer: int, *, layout: Layout = "paper"
+) -> Float64[np.ndarray, "M"]:
     """The answers when one layer norm (index from 0) may not see V.
 
     Its denominators are those of the same prompt stretched to V = 1; everything else runs as it is.
     """
     model = weights.to_torch(dtype=torch.float64)
-    at_one = weights.trace(with_spread(prompts, 1.0 / prompts.moments().V)).sigma[layer]
+    at_one = weights.trace(with_spread(prompts, 1.0 / prompts.moments().V).tokens(layout)).sigma[layer]
     denominators = torch.tensor(np.sqrt(at_one**2 + weights.eps))
     with torch.no_grad():
-        kept = model.steps(torch.tensor(prompts.tokens()), {layer: denominators})
+        kept = model.steps(torch.tensor(prompts.tokens(layout)), {layer: denominators})
         return model.read_out(kept["Q"][-1]).numpy()
 
 
