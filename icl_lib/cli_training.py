@@ -1,4 +1,4 @@
-"""The commands that train: `icl train`, `icl study`, `icl verify`, `icl bench`."""
+"""The commands that train and measure: `icl train`, `icl study`, `icl labels`, `icl verify`, `icl bench`."""
 
 from __future__ import annotations
 
@@ -83,6 +83,18 @@ def study_command(
     if len(failed):
         raise stop("\n".join(f"{row.id} {row.outcome}" for row in failed.itertuples()))
     console.print(f"{len(table)} runs in {folder / 'table.csv'}", soft_wrap=True)
+
+
+@app.command("labels")
+def labels_command() -> None:
+    """Measure which layer norm divides in the full-length runs that results/labels.csv lacks."""
+    from icl_lib.labels import TABLE, update_table
+
+    try:
+        table = update_table()
+    except (FileNotFoundError, ValueError) as error:
+        raise stop(error) from None
+    console.print(f"{len(table)} runs in {TABLE}", soft_wrap=True)
 
 
 @app.command("verify")
