@@ -45,6 +45,11 @@ class Layer(NamedTuple):
     backward: Callable[..., None]
 
 
+def part(length: int, most: int = 16) -> int:
+    """The largest divisor of a loop's length that is not above `most`."""
+    return max(size for size in range(1, most + 1) if length % size == 0)
+
+
 def make_layer(
     *, rows: int, width: int, dim: int, layer_norm: bool, eps: float, dtype: type, first: bool, last: bool
 ) -> Layer:
@@ -66,15 +71,21 @@ def make_layer(
     ZERO = dtype(-0.0)  # where sums start: x + (−0) is x for every x, so that the compiler drops it
     ROW_F, ROW_D = (ZERO,) * F, (ZERO,) * D
 
+    # A lane loop is vectorised only if the loops inside it are unrolled whole, so long sums go in pieces.
+    PART_U, PART_C = part(U), part(F * D)
+
     @compiled
     def mix(T, gram, A):  # type: ignore[no-untyped-def]
         """A = T·gram, one product for each prompt: T (F·D, U), gram (U, lanes), A (F·D, lanes)."""
+        for c in range(F * D * LANES):
+            A[c] = ZERO
         for c in range(F * D):
-            for i in range(LANES):
-                s = ZERO
-                for u in range(U):
-                    s += T[c * U + u] * gram[u * LANES + i]
-                A[c * LANES + i] = s
+            for start in range(0, U, PART_U):
+                for i in range(LANES):
+                    s = A[c * LANES + i]
+                    for u in range(PART_U):
+                        s += T[c * U + start + u] * gram[(start + u) * LANES + i]
+                    A[c * LANES + i] = s
 
     @compiled
     def mix_gradient(T, gram, dA, dT, dgram):  # type: ignore[no-untyped-def]
@@ -83,18 +94,25 @@ def make_layer(
         `dgram` is doubled on the diagonal, so that the gradient of QᵀQ is the plain product Q·dgram.
         """
         for c in range(F * D):
-            for i in range(LANES):
-                a = dA[c * LANES + i]
-                for u in range(U):
-                    dT[(c * U + u) * LANES + i] += a * gram[u * LANES + i]
+            for start in range(0, U, PART_U):
+                for i in range(LANES):
+                    a = dA[c * LANES + i]
+                    for u in range(start, start + PART_U):
+                        dT[(c * U + u) * LANES + i] += a * gram[u * LANES + i]
         if not first:  # the tokens' moments have no gradient
             u = 0
             for a in range(F):
                 for b in range(a, F):
                     for i in range(LANES):
-                        s = ZERO
-                        for c in range(F * D):
-                            s += T[c * U + u] * dA[c * LANES + i]
+                        dgram[(a * F + b) * LANES + i] = ZERO
+                    for start in range(0, F * D, PART_C):
+                        for i in range(LANES):
+                            s = dgram[(a * F + b) * LANES + i]
+                            for c in range(start, start + PART_C):
+                                s += T[c * U + u] * dA[c * LANES + i]
+                            dgram[(a * F + b) * LANES + i] = s
+                    for i in range(LANES):
+                        s = dgram[(a * F + b) * LANES + i]
                         if a == b:
                             s = s + s
                         dgram[(a * F + b) * LANES + i] = s
