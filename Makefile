@@ -1,5 +1,6 @@
 # make book   the environment, every notebook executed, the site built
 # make test   the environment, everything checked
+# make dist   archives of the site and of the notebooks, with checksums, in _build/dist
 SHELL := bash
 PYTHON ?= python3
 # More options for pip, such as the index of PyTorch's CPU build: see README.md.
@@ -9,13 +10,16 @@ BIN := .venv/bin
 export OMP_NUM_THREADS := 1
 export PYTHONHASHSEED := 0
 
-.PHONY: book test env notebooks site lint format browser clean
+.PHONY: book test dist env notebooks site lint format browser clean
 
 book: notebooks site
 	@echo "Open file://$(CURDIR)/_build/html/index.html"
 
 test: lint site browser
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+dist: site
+	$(BIN)/icl site dist
 
 env: .venv/.ready
 

@@ -94,6 +94,19 @@ def site_build() -> None:
         raise stop(error) from None
 
 
+@site.command("dist")
+def site_dist() -> None:
+    """Write archives of the built site and of the notebooks, with checksums, to _build/dist."""
+    from icl_lib.dist import make_archives
+    from icl_lib.site import BuildError
+
+    try:
+        for path in make_archives(Path.cwd()):
+            console.print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+    except BuildError as error:
+        raise stop(error) from None
+
+
 @site.command("check")
 def site_check() -> None:
     """Check the built site: pages, links, pictures, captions, no outside address."""
