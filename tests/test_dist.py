@@ -12,6 +12,8 @@ from icl_lib.dist import make_archives
 from icl_lib.site import SITE, BuildError, pages
 from tests.browser import visit
 
+pytestmark = pytest.mark.xdist_group("dist")  # one worker makes the archives for all
+
 
 @pytest.fixture(scope="module")
 def copy(root: Path, site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -25,8 +27,14 @@ def copy(root: Path, site: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-def test_archives_are_whole_and_the_same_each_time(root: Path, copy: Path) -> None:
-    *archives, sums = make_archives(copy)
+@pytest.fixture(scope="module")
+def made(copy: Path) -> list[Path]:
+    """The archives and their checksums."""
+    return make_archives(copy)
+
+
+def test_archives_are_whole_and_the_same_each_time(root: Path, copy: Path, made: list[Path]) -> None:
+    *archives, sums = made
     first = [path.read_bytes() for path in archives]
     assert [path.read_bytes() for path in make_archives(copy)[:-1]] == first
     for line, path, content in zip(sums.read_text().splitlines(), archives, first, strict=True):
@@ -39,8 +47,8 @@ def test_archives_are_whole_and_the_same_each_time(root: Path, copy: Path) -> No
     assert not any(re.search("__pycache__|checkpoints/", name) for name in names[1])
 
 
-def test_the_site_opens_from_its_archive(copy: Path, tmp_path: Path, browser: Browser) -> None:
-    ZipFile(make_archives(copy)[0]).extractall(tmp_path)
+def test_the_site_opens_from_its_archive(made: list[Path], tmp_path: Path, browser: Browser) -> None:
+    ZipFile(made[0]).extractall(tmp_path)
     (page,) = tmp_path.glob("*/book/index.html")
     assert visit(browser, page.as_uri()) == []
 

@@ -19,6 +19,7 @@ def switch_on(app: Sphinx, config: Config) -> None:
         )
     config.html_theme_options |= {
         "repository_url": address.rstrip("/"),
+        "repository_branch": "main",
         "use_repository_button": True,
         "use_issues_button": True,
         "launch_buttons": {
