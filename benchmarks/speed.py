@@ -1,7 +1,8 @@
 """The engine's speed against PyTorch, torch.compile and JAX, as ratios within one run.
 
-    python benchmarks/speed.py            about half an hour on a quiet machine; writes results/benchmark.json
-    python benchmarks/speed.py --quick    a minute: the paper's size, few repetitions, writes nothing
+    python benchmarks/speed.py                 half an hour on a quiet machine; writes results/benchmark.json
+    python benchmarks/speed.py --part cores    one part of it: sizes, cores or runs
+    python benchmarks/speed.py --quick         minutes: the paper's size, few repetitions, writes nothing
 
 Needs benchmarks/requirements.txt and a C++ compiler (for torch.compile). Each contender is a process of its
 own on core 0; they take turns, round after round, so that a slow minute of the machine hits all of them. A
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +28,8 @@ from pathlib import Path
 from contenders import BATCH, CONTENDERS
 
 ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results" / "benchmark.json"
+ROUNDS = 9
 SIZES = [(n, d) for d in (4, 8) for n in (10, 50, 500, 5000)]
 PAPER = (50, 4)
 SECONDS = 0.5  # a turn's length, about
@@ -146,15 +150,24 @@ def two_cores(rounds: int) -> list[dict[str, float]]:
     return rows
 
 
-def ten_runs() -> float:
-    """Seconds that the paper's ten runs take, from nothing to table, on two cores."""
+def ten_runs() -> dict[str, float]:
+    """Seconds that the paper's ten runs take on two cores, from nothing to table, compiling included.
+
+    Raises:
+        ValueError: a run is not the committed one to the bit.
+    """
     from icl_lib.engine import TrainingConfig
-    from icl_lib.study import study
+    from icl_lib.study import load_table, study
 
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        study([TrainingConfig.paper(seed) for seed in range(1, 11)], folder, workers=2)
-        return time.perf_counter() - begin
+        table = study([TrainingConfig.paper(seed) for seed in range(1, 11)], folder, workers=2)
+        seconds = time.perf_counter() - begin
+    committed = load_table(ROOT / "results" / "penalty").set_index("id").digest
+    for run in table.itertuples():
+        if run.digest != committed[run.id]:
+            raise ValueError(f"run {run.id} has digest {run.digest}, committed is {committed[run.id]}")
+    return {"runs": len(table), "workers": 2, "seconds": seconds}
 
 
 def machine() -> dict[str, object]:
@@ -176,25 +189,39 @@ def machine() -> dict[str, object]:
     }
 
 
+def sizes(rounds: int, chosen: list[tuple[int, int]]) -> list[dict[str, object]]:
+    """`compare` at each size, printed as it comes."""
+    rows = []
+    for size in chosen:
+        row = compare(size, rounds)
+        for name, ratio in row["ratio"].items():  # type: ignore[attr-defined]
+            print(f"  {name:24s}{row['milliseconds'][name]:10.3f} ms {ratio:8.2f}")  # type: ignore[index]
+        rows.append(row)
+    return rows
+
+
 def main() -> None:
-    """Measure, print, and write the results unless --quick."""
+    """Measure, print, and write each part into the results file as it is done, unless --quick."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    rounds = 3 if quick else 9
-    results: dict[str, object] = {"machine": machine(), "batch": BATCH, "rounds": rounds, "sizes": []}
-    for size in [PAPER] if quick else SIZES:
-        row = compare(size, rounds)
-        results["sizes"].append(row)  # type: ignore[attr-defined]
-        for name, ratio in row["ratio"].items():  # type: ignore[attr-defined]
-            print(f"  {name:24s}{row['milliseconds'][name]:10.3f} ms {ratio:8.2f}")  # type: ignore[index]
-    results["two_cores"] = two_cores(rounds)
-    print(json.dumps(results["two_cores"], indent=1))
-    if not quick:
-        results["ten_runs_seconds"] = ten_runs()
-        (ROOT / "results" / "benchmark.json").write_text(json.dumps(results, indent=1) + "\n")
+    parser.add_argument("--part", choices=["sizes", "cores", "runs"], help="measure this alone")
+    options = parser.parse_args()
+    if options.quick:
+        sizes(3, [PAPER])
+        print(json.dumps(two_cores(3), indent=1))
+        return
+    parts: dict[str, Callable[[], object]] = {
+        "sizes": lambda: sizes(ROUNDS, SIZES),
+        "cores": lambda: two_cores(ROUNDS),
+        "runs": ten_runs,
+    }
+    for part in [options.part] if options.part else parts:
+        found = parts[part]()
+        kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        kept |= {"machine": machine(), "batch": BATCH, "rounds": ROUNDS, part: found}
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":
