@@ -42,13 +42,13 @@ class DecoderConfig(BaseModel):
     heads: int = 4
     units: int = 64
     batch: int = 32
-    steps: int = Field(default=5000, ge=0)
-    rate: float = 3e-3
+    steps: int = Field(default=4000, ge=0)
+    rate: float = 5e-3
 
     def decoder(self, dtype: torch.dtype) -> Decoder:
         """A decoder of this config's sizes, all weights zero."""
         narrow = self.width // self.heads
-        shape = LayerShape(self.width, self.heads, narrow, narrow, self.units)
+        shape = LayerShape(self.width, self.heads, narrow, narrow, self.units, norm_first=True)
         layers = [DecoderLayer(shape, dtype) for _ in range(self.layers)]
         return Decoder(self.d + 1, 2 * self.pairs - 1, layers)
 
@@ -56,7 +56,7 @@ class DecoderConfig(BaseModel):
     def name(self) -> str:
         """A short name, different for every run of the study."""
         kind = "control" if self.fixed_task else f"noise {self.noise_variance:g}"
-        return f"L{self.layers}, {kind}, prior {self.prior_variance:g}, seed {self.seed}"
+        return f"L{self.layers}, {kind}, prior {self.prior_variance:g}, {self.steps} steps, seed {self.seed}"
 
 
 def sample_contexts(
@@ -94,8 +94,8 @@ def initialise(config: DecoderConfig) -> Decoder:
             draw /= (config.width // config.heads) ** 0.25  # so that logits have size 1
         elif name.endswith(("W_F", "W_2")):
             draw /= deep  # so that the residual stream keeps its size
-        elif name == "W_e":
-            draw *= np.sqrt(config.d + 1)
+        elif name in ("W_e", "positions"):
+            draw *= np.sqrt(parameter.shape[-1])  # a position must be as visible as a number
         parameter.data = torch.tensor(draw, dtype=torch.float32)
     return decoder
 
@@ -122,16 +122,20 @@ def train(config: DecoderConfig) -> Decoder:
 
 
 def study() -> list[DecoderConfig]:
-    """The runs of the chapter: depth 1-4 without noise, three pairs (σ², τ²) at depth 2, the control."""
+    """The runs of the chapter: depth 1-4 without noise, three pairs (σ², τ²) at depth 2, the control.
+
+    The first pair is trained once more, ten times as long.
+    """
     noisy = [(0.25, 1.0), (1.0, 1.0), (1.0, 4.0)]
     runs = []
     for seed in (1, 2, 3):
         runs += [DecoderConfig(layers=L, seed=seed) for L in (1, 2, 3, 4)]
         runs += [
-            DecoderConfig(layers=2, seed=seed, noise_variance=noise, prior_variance=prior, steps=3000)
+            DecoderConfig(layers=2, seed=seed, noise_variance=noise, prior_variance=prior, steps=2400)
             for noise, prior in noisy
         ]
-        runs.append(DecoderConfig(layers=4, seed=seed, fixed_task=True, steps=500))
+        runs.append(DecoderConfig(layers=2, seed=seed, noise_variance=0.25, steps=24000))
+        runs.append(DecoderConfig(layers=4, seed=seed, fixed_task=True, steps=400))
     return runs
 
 
@@ -153,7 +157,7 @@ def train_study(path: Path = RESULTS) -> None:
 
 
 def load_study(path: Path = RESULTS) -> dict[DecoderConfig, Decoder]:
-    """The trained decoders by their configs, in float64 (exact: every float32 is one).
+    """The trained decoders by their configs, in float32 as they were trained.
 
     Raises:
         FileNotFoundError: `path` or the weights beside it are missing.
@@ -162,7 +166,7 @@ def load_study(path: Path = RESULTS) -> dict[DecoderConfig, Decoder]:
     found = {}
     for name, run in json.loads(path.read_text(encoding="utf-8")).items():
         config = DecoderConfig(**run["config"])
-        decoder = config.decoder(torch.float64)
+        decoder = config.decoder(torch.float32)
         state = {key: torch.tensor(weights[f"{name}/{key}"]) for key, _ in decoder.named_parameters()}
         decoder.load_state_dict(state)
         found[config] = decoder

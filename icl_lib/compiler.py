@@ -83,7 +83,9 @@ class Space:
 
     def row(self, index: int) -> Functional:
         """The functional that reads one row."""
-        return np.eye(self.width)[index]
+        functional = np.zeros(self.width)
+        functional[index] = 1.0
+        return functional
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ class LayerShape:
         units: U, width of the MLP; 0 leaves it out.
         null_slot: every softmax has one more entry, with logit 0 and value 0, so that a column may read
             nothing (the paper's "imaginary" timestep, appendix C.4).
+        norm_first: attention reads λ(h) instead of h, as in the decoders that are trained in practice; their
+            equations have no such norm.
         eps: added to the variance inside layer norm's root; 0 in the programs.
 
     Raises:
@@ -42,6 +44,7 @@ class LayerShape:
     key_width: int
     units: int
     null_slot: bool = False
+    norm_first: bool = False
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -85,6 +88,10 @@ class DecoderLayer(nn.Module):
         for name, size in sizes.items():
             self.register_parameter(name, nn.Parameter(torch.zeros(size, dtype=dtype)))
 
+    def normal(self, h: Float[Tensor, "M T H"]) -> Float[Tensor, "M T H"]:
+        """λ(h), eq. (7)."""
+        return layer_norm(h, h.shape[-1:], eps=self.shape.eps)
+
     def pattern(self, h: Float[Tensor, "M T H"]) -> Float[Tensor, "M m T T"]:
         """How much column i (third axis) reads of column k (last axis); rows sum to 1 at most."""
         query, key = h[:, None] @ self.W_Q.mT, h[:, None] @ self.W_K.mT  # (M, m, T, k)
@@ -97,7 +104,8 @@ class DecoderLayer(nn.Module):
 
     def attend(self, h: Float[Tensor, "M T H"]) -> Float[Tensor, "M T H"]:
         """z: the residual stream after attention, eqs (1)-(3)."""
-        heads = self.pattern(h) @ (h[:, None] @ self.W_V.mT)  # (M, m, T, v)
+        read = self.normal(h) if self.shape.norm_first else h
+        heads = self.pattern(read) @ (read[:, None] @ self.W_V.mT)  # (M, m, T, v)
         return h + heads.transpose(1, 2).flatten(2) @ self.W_F.mT
 
     def forward(self, h: Float[Tensor, "M T H"]) -> Float[Tensor, "M T H"]:
@@ -105,7 +113,7 @@ class DecoderLayer(nn.Module):
         z = self.attend(h)
         if not self.shape.units:
             return z
-        return z + gelu(layer_norm(z, z.shape[-1:], eps=self.shape.eps) @ self.W_1.mT) @ self.W_2.mT
+        return z + gelu(self.normal(z) @ self.W_1.mT) @ self.W_2.mT
 
 
 class Decoder(nn.Module):

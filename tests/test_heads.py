@@ -10,27 +10,17 @@ from icl_lib.constructions import Head
 from icl_lib.heads import (
     Move,
     diagonal,
-    electric,
     gram,
     head,
     inverse,
     newton,
     newton_schulz,
-    next_complex_token,
-    next_token,
     preconditioned,
     recursion,
     regression_tokens,
-    richardson,
     run,
 )
-
-seeds = st.integers(0, 2**32)
-small = st.integers(1, 5)
-
-
-def generator(seed):
-    return np.random.Generator(np.random.PCG64(seed))
+from tests.arrays import close_overall, generator, seeds
 
 
 def problems(seed, count=6, n=12, d=3):
@@ -40,11 +30,6 @@ def problems(seed, count=6, n=12, d=3):
     y = (X @ w)[..., 0] + 0.3 * rng.standard_normal((count, n))
     query = rng.standard_normal((count, d))
     return X, y, query, regression_tokens(X, y, query)
-
-
-def close(actual, expected, tolerance=1e-11):
-    """Equal to rounding, relative to the largest expected number: cancellation costs digits there."""
-    assert np.abs(actual - expected).max() <= tolerance * (1 + np.abs(expected).max())
 
 
 def descend(X, y, query, steps, step):
@@ -73,7 +58,7 @@ def test_a_head_is_the_sum_it_says(seed, dim, masked):
         for i in range(4):
             for j in range(3 if masked else 4):
                 expected[m, i, t] += (Q[m, i, q] @ score @ Q[m, j, k]) * (Q[m, j, f] @ factor)
-    close(after, expected)
+    close_overall(after, expected)
 
 
 @given(seeds, st.integers(1, 4), st.integers(1, 3), st.booleans())
@@ -82,7 +67,7 @@ def test_every_row_follows_the_matrix_recursion(seed, dim, layers, masked):
     stack = [[Head(*rng.standard_normal((3, dim, dim)) / 3) for _ in range(2)] for _ in range(layers)]
     tokens = rng.standard_normal((3, 6, dim)) / 3
     states = run(tokens, stack, masked=masked)
-    close(states, tokens @ recursion(gram(tokens, masked=masked), stack), 1e-9)
+    close_overall(states, tokens @ recursion(gram(tokens, masked=masked), stack), 1e-9)
 
 
 def test_a_bypassed_layer_is_noticed():
@@ -90,7 +75,7 @@ def test_a_bypassed_layer_is_noticed():
     X, y, query, tokens = problems(1)
     stack = preconditioned(np.tile(0.04 * np.eye(3), (4, 1, 1)))
     expected = descend(X, y, query, 4, lambda g: 0.04 * g)
-    close(-run(tokens, stack, masked=True)[-1][:, -1, -1], expected)
+    close_overall(-run(tokens, stack, masked=True)[-1][:, -1, -1], expected)
     empty = [Head(*np.zeros((3, 4, 4)))]
     for layer in range(4):
         bypassed = [*stack[:layer], empty, *stack[layer + 1 :]]
@@ -110,9 +95,9 @@ def test_descent_and_its_curvature_correction(seed, steps):
     X, y, query, tokens = problems(seed)
     A = np.tile(0.03 * np.eye(3), (steps, 1, 1))
     plain = -run(tokens, preconditioned(A), masked=True)[-1][:, -1, -1]
-    close(plain, descend(X, y, query, steps, lambda g: 0.03 * g))
+    close_overall(plain, descend(X, y, query, steps, lambda g: 0.03 * g))
     residual = run(tokens, preconditioned(A), masked=True)[-1][:, :-1, -1]
-    close(
+    close_overall(
         residual[0],
         y[0] - np.array([descend(X[:1], y[:1], x[None], steps, lambda g: 0.03 * g)[0] for x in X[0]]),
     )
@@ -125,7 +110,7 @@ def test_descent_and_its_curvature_correction(seed, steps):
         target += 0.03 * np.einsum("md,md->m", u, g[..., 0])
         r = r - 0.03 * (Z @ g)[..., 0]
         u, Z = u - 0.009 * np.einsum("md,mde->me", u, S), Z - 0.009 * Z @ S
-    close(corrected, target)
+    close_overall(corrected, target)
 
 
 @given(seeds)
@@ -133,7 +118,7 @@ def test_a_preconditioner_is_applied_from_the_left(seed):
     X, y, query, tokens = problems(seed)
     A = 0.05 * generator(seed).standard_normal((3, 3))
     answer = -run(tokens, preconditioned(np.stack([A, A])), masked=True)[-1][:, -1, -1]
-    close(answer, descend(X, y, query, 2, lambda g: A @ g))
+    close_overall(answer, descend(X, y, query, 2, lambda g: A @ g))
 
 
 @given(seeds, st.integers(2, 6))
@@ -142,7 +127,7 @@ def test_unmasked_descent_counts_the_query_as_a_point(seed, steps):
     stack = preconditioned(np.tile(0.03 * np.eye(3), (steps, 1, 1)))
     answer = -run(tokens, stack, masked=False)[-1][:, -1, -1]
     both = np.concatenate([X, query[:, None]], 1), np.concatenate([y, np.zeros((len(y), 1))], 1)
-    close(answer, descend(*both, query, steps, lambda g: 0.03 * g))
+    close_overall(answer, descend(*both, query, steps, lambda g: 0.03 * g))
     assert np.abs(answer - descend(X, y, query, steps, lambda g: 0.03 * g)).max() > 1e-6
 
 
@@ -154,7 +139,7 @@ def test_newton_doubles_its_descent_steps(seed, steps):
     alpha = 1 / np.linalg.eigvalsh(X.mT @ X).max()
     with_z = np.concatenate([tokens, alpha * tokens[:, :, :3]], axis=2)
     answer = run(with_z, newton(3, steps), masked=True)[-1][:, -1, 3]
-    close(answer, descend(X, y, query, 2**steps, lambda g: alpha * g), 1e-10)
+    close_overall(answer, descend(X, y, query, 2**steps, lambda g: alpha * g), 1e-10)
 
 
 def solved(X, y, query):
@@ -167,7 +152,7 @@ def test_newton_schulz_solves_least_squares(seed):
     scale = np.linalg.norm(X, 2, axis=(1, 2))[:, None]
     tokens = regression_tokens(X / scale[..., None], y, query / scale)
     answer = run(tokens, newton_schulz(3, 30), masked=True)[-1][:, -1, -1]
-    close(answer, solved(X, y, query), 1e-8)  # three digits for the condition of twelve points
+    close_overall(answer, solved(X, y, query), 1e-8)  # three digits for the condition of twelve points
 
 
 def test_newton_schulz_on_the_paper_prompt_is_the_factor_of_the_leverage():
@@ -176,7 +161,7 @@ def test_newton_schulz_on_the_paper_prompt_is_the_factor_of_the_leverage():
     scale = np.array([1 / 15.0, 1 / 15.0, 1.0])
     for masked, expected in ((False, (1 - leverage(p)) * least_squares(p)), (True, least_squares(p))):
         answer = run(p.tokens() * scale, newton_schulz(2, 20), masked=masked)[-1][:, -1, 2]
-        close(answer, expected, 1e-9)
+        close_overall(answer, expected, 1e-9)
 
 
 @given(seeds, st.integers(1, 3))
@@ -187,8 +172,8 @@ def test_every_diagonal_layer_keeps_a_linear_model(seed, layers):
     last = recursion(gram(tokens, masked=True), stack)[-1][:, :, 3]
     states = run(tokens, stack, masked=True)[-1]
     a, w = last[:, 3], -last[:, :3]
-    close(states[:, :-1, 3], a[:, None] * y - (X @ w[..., None])[..., 0], 1e-10)
-    close(states[:, -1, 3], -(query * w).sum(1), 1e-10)
+    close_overall(states[:, :-1, 3], a[:, None] * y - (X @ w[..., None])[..., 0], 1e-10)
+    close_overall(states[:, -1, 3], -(query * w).sum(1), 1e-10)
 
 
 def test_diagonal_heads_are_what_they_say():
@@ -199,7 +184,7 @@ def test_diagonal_heads_are_what_they_say():
     expected = Q.copy()
     expected[..., :3] += xx * scores_x @ C[..., :3] + yx * scores_y @ C[..., :3]
     expected[..., 3:] += xy * scores_x @ C[..., 3:] + yy * scores_y @ C[..., 3:]
-    close(run(tokens, diagonal(3, np.array([[xx, xy, yx, yy]])), masked=True)[-1], expected)
+    close_overall(run(tokens, diagonal(3, np.array([[xx, xy, yx, yy]])), masked=True)[-1], expected)
 
 
 @given(seeds, st.integers(1, 6), st.integers(0, 6))
@@ -212,72 +197,7 @@ def test_inverse_is_newton_in_two_layers_a_step(seed, size, steps):
         X = X @ (2 * np.eye(size) - A @ X)
     after = run(tokens, inverse(size, steps), masked=False)
     assert len(after) == 2 * steps + 1
-    close(after[-1][0, :, size : 2 * size], X)
-
-
-# -- sequences
-
-
-@given(seeds, small)
-def test_next_token_is_one_step_on_the_sequence(seed, d):
-    s = np.concatenate([np.zeros((1, d)), generator(seed).standard_normal((8, d))])
-    tokens = np.concatenate([np.zeros((8, d)), s[1:], s[:-1]], axis=1)[None]
-    gradient = sum(np.outer(s[i], s[i - 1]) for i in range(1, 9))
-    close(run(tokens, next_token(d, 0.1), masked=False)[-1][0, -1, :d], 0.1 * gradient @ s[-1])
-
-
-@given(seeds, small)
-def test_next_complex_token_takes_two_real_heads(seed, d):
-    parts = generator(seed).standard_normal((2, 9, d))
-    s = parts[0] + 1j * parts[1]
-    s[0] = 0
-
-    def real(z):
-        return np.concatenate([z.real, z.imag], axis=1)
-
-    tokens = np.concatenate([np.zeros((8, 2 * d)), real(s[1:]), real(s[:-1])], axis=1)[None]
-    expected = 0.1 * sum(s[i] * (s[i - 1].conj() @ s[-1]) for i in range(1, 9))
-    answer = run(tokens, next_complex_token(d, 0.1), masked=False)[-1][0, -1, : 2 * d]
-    close(answer, real(expected[None])[0])
-
-
-# -- graphs
-
-
-def graph(seed, vertices=8):
-    """Signed incidence (V, E) of a connected weighted graph, and a demand that sums to 0."""
-    rng = generator(seed)
-    pairs = [(i, i + 1) for i in range(vertices - 1)] + [(0, vertices - 1), (1, 4), (2, 6)]
-    B = np.zeros((vertices, len(pairs)))
-    for edge, (i, j) in enumerate(pairs):
-        B[[i, j], edge] = np.array([1, -1]) * np.exp(rng.uniform(-1, 1))
-    psi = rng.standard_normal(vertices)
-    return B, psi - psi.mean()
-
-
-@given(seeds, st.integers(0, 12))
-def test_richardson_runs_on_the_laplacian(seed, steps):
-    B, psi = graph(seed)
-    L = B @ B.T
-    rate, phi = 1 / float(np.linalg.norm(L, 2)), np.zeros(len(psi))
-    for _ in range(steps):
-        phi = phi + rate * (psi - L @ phi)
-    tokens = np.concatenate([B, np.eye(len(B)), psi[:, None], 0 * psi[:, None]], axis=1)[None]
-    stack = richardson(B.shape[1], len(B), steps, rate)
-    close(run(tokens, stack, masked=False)[-1][0, :, -1], phi)
-
-
-@given(seeds)
-def test_electric_reads_the_pseudo_inverse_and_the_resistances(seed):
-    B, psi = graph(seed)
-    inverse_L, alpha = np.linalg.pinv(B @ B.T), 1 / np.linalg.norm(B, 2) ** 2
-    tokens = np.concatenate([B, alpha * B, psi[:, None], 0 * psi[:, None]], axis=1)[None]
-    states = run(tokens, electric(B.shape[1], 14), masked=False)
-    close(states[-1][0, :, -1], inverse_L @ psi, 1e-9)
-    z = 2.0**14 * states[-1][0, :, B.shape[1] : -2]
-    distance = ((z[:, None] - z) ** 2).sum(2)
-    diagonal_L = np.diag(inverse_L)
-    close(distance, diagonal_L[:, None] + diagonal_L - 2 * inverse_L, 1e-9)
+    close_overall(after[-1][0, :, size : 2 * size], X)
 
 
 # -- bad input

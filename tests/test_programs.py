@@ -1,8 +1,4 @@
-"""The decoder against its equations in loops, lines against exact operations, programs against learners."""
-
-import json
-from dataclasses import replace
-from math import erf
+"""Each line of a program against exact operations, the programs against their learners."""
 
 import numpy as np
 import pytest
@@ -10,14 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icl_lib import behaviour
-from icl_lib.behaviour import DecoderConfig, answers, implied_weights, interleaved, ridge_weights, spd
 from icl_lib.compiler import REFINED, Published, Refined, Space, richardson
-from icl_lib.decoder import Decoder, DecoderLayer, LayerShape
 from icl_lib.primitives import Aff, Div, Mov, Mul, raw
 from icl_lib.programs import answer, sgd, sherman_morrison
+from tests.arrays import close, generator, seeds
+from tests.regressions import examples, ridge
 
-seeds = st.integers(0, 2**32)
 few = settings(max_examples=15, deadline=None)
 # What float32 and the published lemmas reach is measured in the chapter; these bounds only catch mistakes.
 BOUNDS = [
@@ -25,69 +19,6 @@ BOUNDS = [
     pytest.param(Refined(N=2.0**20, c=16.0), torch.float32, 2e-3, id="refined32"),
     pytest.param(Published(), torch.float64, 1e-4, id="published64"),
 ]
-
-
-def generator(seed):
-    return np.random.Generator(np.random.PCG64(seed))
-
-
-def examples(seed, n, d, count=8):
-    """x, y and tokens of `count` contexts of n examples and a query; |x| ≤ 3, as the constants assume."""
-    rng = generator(seed)
-    x = np.clip(rng.standard_normal((count, n + 1, d)), -3, 3)
-    y = np.einsum("mnd,md->mn", x, rng.standard_normal((count, d))) + 0.1 * rng.standard_normal(
-        (count, n + 1)
-    )
-    return x, y, interleaved(x, y)
-
-
-def close(actual, expected, tolerance):
-    assert np.isfinite(actual).all()
-    assert (np.abs(actual - expected) <= tolerance * (1 + np.abs(expected))).all()
-
-
-# -- the layer
-
-
-def gelu(v):
-    return v * 0.5 * (1 + np.vectorize(erf)(v / np.sqrt(2)))
-
-
-@few
-@given(seeds, st.booleans())
-def test_a_layer_is_what_its_equations_say(seed, null_slot):
-    rng = generator(seed)
-    shape = LayerShape(width=5, heads=2, head_width=3, key_width=2, units=4, null_slot=null_slot, eps=1e-3)
-    layer = DecoderLayer(shape)
-    for parameter in layer.parameters():
-        parameter.data = torch.tensor(rng.standard_normal(parameter.shape))
-    w = {name: parameter.detach().numpy() for name, parameter in layer.named_parameters()}
-    h = rng.standard_normal((2, 4, 5))
-    expected = np.empty_like(h)
-    for m in range(2):
-        for i in range(4):
-            heads = []
-            for j in range(2):
-                scores = [np.exp((w["W_Q"][j] @ h[m, i]) @ (w["W_K"][j] @ h[m, k])) for k in range(i + 1)]
-                total = sum(scores) + (1 if null_slot else 0)
-                heads.append(sum(s / total * (w["W_V"][j] @ h[m, k]) for k, s in enumerate(scores)))
-            z = h[m, i] + w["W_F"] @ np.concatenate(heads)
-            normal = (z - z.mean()) / np.sqrt(z.var() + 1e-3)
-            expected[m, i] = z + w["W_2"] @ gelu(w["W_1"] @ normal)
-    close(layer(torch.tensor(h)).detach().numpy(), expected, 1e-12)
-
-
-@pytest.mark.parametrize("change", [{"width": 0}, {"heads": 0}, {"units": -1}, {"eps": -1.0}])
-def test_a_layer_refuses_impossible_sizes(change):
-    with pytest.raises(ValueError, match=rf"{next(iter(change))} is .*expected at least"):
-        replace(LayerShape(4, 1, 4, 4, 4), **change)
-
-
-def test_a_decoder_refuses_other_tokens(no_shape_checks):
-    decoder = Decoder(2, 3, [DecoderLayer(LayerShape(4, 1, 4, 4, 4))])
-    for T, p in ((4, 2), (3, 3)):
-        with pytest.raises(ValueError, match=f"{T} columns of {p} numbers, expected at most 3 columns of 2"):
-            decoder(torch.zeros(1, T, p, dtype=torch.float64))
 
 
 # -- lines
@@ -207,16 +138,6 @@ def descend(x, y, w, rate, penalty):
     return np.array(answered)
 
 
-def ridge(x, y, penalty):
-    """Ridge regression as least squares on rows added to the data: no inverse, no normal equations."""
-    d = x.shape[2]
-    answered = []
-    for X, Y in zip(x, y, strict=True):
-        rows = np.vstack([X[:-1], np.sqrt(penalty) * np.eye(d)])
-        answered.append(np.linalg.lstsq(rows, np.append(Y[:-1], np.zeros(d)))[0] @ X[-1])
-    return np.array(answered)
-
-
 CASES = [(1, 1), (1, 2), (1, 4), (3, 1), (3, 2), (2, 4)]
 
 
@@ -265,78 +186,3 @@ def test_every_hidden_matrix_follows_the_exact_operations():
         defined = np.isfinite(exact)  # columns that a div meets before their divisor is written
         actual = state.detach().numpy()[:, :, : program.rows]
         close(actual[:, 1:4:2][defined[:, 1:4:2]], exact[:, 1:4:2][defined[:, 1:4:2]], 1e-9)
-
-
-# -- behaviour
-
-
-@few
-@given(seeds, st.integers(1, 5), st.sampled_from([0.0, 0.3, 2.0]))
-def test_ridge_weights_solve_their_problem(seed, n, penalty):
-    x, y, _ = examples(seed, n, 3)
-    w = ridge_weights(x[:, :-1], y[:, :-1], penalty)
-    if penalty:
-        close(np.einsum("md,md->m", w, x[:, -1]), ridge(x, y, penalty), 1e-9)
-    else:
-        expected = [np.linalg.lstsq(X, Y)[0] for X, Y in zip(x[:, :-1], y[:, :-1], strict=True)]
-        close(w, np.array(expected), 1e-6 * np.linalg.cond(x[:, :-1]).max())
-
-
-def test_ridge_weights_refuse_a_negative_penalty():
-    with pytest.raises(ValueError, match="penalty is -1"):
-        ridge_weights(np.ones((1, 2, 1)), np.ones((1, 2)), -1.0)
-
-
-def test_implied_weights_of_a_program_are_its_weights():
-    x, y, _ = examples(8, 2, 2)
-    probes = generator(9).standard_normal((8, 5, 2))
-    found = implied_weights(sherman_morrison(2, 2, 1.0).compile(), x[:, :2], y[:, :2], probes)
-    close(found, ridge_weights(x[:, :2], y[:, :2], 1.0), 1e-9)
-
-
-def test_spd_is_a_mean_square_over_contexts():
-    assert spd(np.array([[1.0, 2.0], [3.0, 2.0]]), np.zeros((2, 2))).tolist() == [5.0, 4.0]
-
-
-TINY = DecoderConfig(layers=2, seed=3, width=8, heads=2, units=8, steps=30, batch=8, pairs=3)
-
-
-def test_training_repeats_lowers_the_error_and_depends_on_the_seed():
-    first, again, other = (behaviour.train(c) for c in (TINY, TINY, TINY.model_copy(update={"seed": 4})))
-    for a, b in zip(first.parameters(), again.parameters(), strict=True):
-        assert torch.equal(a, b)
-    assert not torch.equal(first.W_e, other.W_e)
-    x, y, _ = behaviour.sample_contexts(TINY, 500, generator(0))
-    assert spd(answers(first, x, y), y).mean() < spd(answers(behaviour.initialise(TINY), x, y), y).mean()
-
-
-def test_an_answer_depends_on_nothing_later():
-    x, y, _ = behaviour.sample_contexts(TINY, 5, generator(1))
-    decoder = behaviour.initialise(TINY).double()
-    before = answers(decoder, x, y)
-    x[:, 2], y[:, 1:] = 9.0, 9.0
-    close(answers(decoder, x, y)[:, :2], before[:, :2], 1e-12)
-    assert np.abs(answers(decoder, x, y)[:, 2] - before[:, 2]).min() > 1e-3
-
-
-def test_a_fixed_task_has_one_weight_vector():
-    control = TINY.model_copy(update={"fixed_task": True})
-    x, y, w = behaviour.sample_contexts(control, 4, generator(2))
-    assert (w == 1).all()
-    close(y, x.sum(axis=2), 1e-12)
-
-
-def test_a_study_is_resumed_and_read_back(tmp_path, monkeypatch):
-    path = tmp_path / "runs.json"
-    configs = [TINY.model_copy(update={"steps": 2, "seed": seed}) for seed in (1, 2)]
-    monkeypatch.setattr(behaviour, "study", lambda: configs[:1])
-    behaviour.train_study(path)
-    first = json.loads(path.read_text())
-    monkeypatch.setattr(behaviour, "study", lambda: configs)
-    behaviour.train_study(path)
-    assert first.items() <= json.loads(path.read_text()).items()
-    found = behaviour.load_study(path)
-    assert list(found) == configs
-    for config, decoder in found.items():
-        for a, b in zip(decoder.parameters(), behaviour.train(config).parameters(), strict=True):
-            assert torch.equal(a, b.double())
