@@ -1,7 +1,7 @@
 """Who divides: what the label of a trained network is made of, and a table of it for every full-length run.
 
-`results/labels.csv` holds the table, one row a run of `results/penalty` and `results/seeds`. It is regenerated
-by `icl labels`, which measures the runs that it lacks.
+`results/labels.csv` holds the table, one row a run of `results/penalty` and `results/seeds`. `icl labels`
+regenerates it: it measures the runs that the table lacks.
 """
 
 from __future__ import annotations
@@ -212,13 +212,13 @@ def measure(weights: Weights) -> dict[str, float]:
     row["skip_share"], row["skip_elasticity"] = skip_part(weights, prompts)
     row["centred"], row["centred_at_one"] = tamed(weights, prompts)
     row["row_y"], row["row_slope"], row["row_corr"] = residual_rows(weights, few)
-    for name, options in {
-        "seen": {"unseen": False},
-        "unseen": {},
-        "frozen_1": {"frozen": (0,)},
-        "frozen_2": {"frozen": (1,)},
+    for name, bent in {
+        "seen": bend(weights, contexts, unseen=False),
+        "unseen": bend(weights, contexts),
+        "frozen_1": bend(weights, contexts, frozen=(0,)),
+        "frozen_2": bend(weights, contexts, frozen=(1,)),
     }.items():
-        row[f"{name}_mean"], row[f"{name}_slope"] = bend(weights, contexts, **options)
+        row[f"{name}_mean"], row[f"{name}_slope"] = bent
     return {name: float(value) for name, value in row.items()}
 
 
