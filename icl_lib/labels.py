@@ -139,19 +139,23 @@ def bend(
     return contexts.n_context * (terms[2:] * wanted).sum(axis=1) / (wanted**2).sum(axis=1)
 
 
-def skip_part(weights: Weights, prompts: Prompts) -> tuple[float, float]:
+def skip_part(weights: Weights, prompts: Prompts, *, step: float = 0.05) -> tuple[float, float]:
     """The share of β̂ that the query's row has in hand before the second layer norm, and its V-elasticity.
 
-    Read out along the query's output weights, Q_2 is fitted by the terms of a line and β̂d(V - 1).
+    Q_2 is read out along the query's output weights at x̄ ± 1; half the difference is compared over contexts
+    with β̂, on the prompts as they are and with V multiplied by exp(±step).
     """
-    m = prompts.moments()
-    d, slope = prompts.query - m.x_bar, m.C / m.V
-    X = np.stack(
-        [np.ones_like(d), d, m.x_bar, m.y_bar, slope * m.x_bar, slope * d, slope * d * (m.V - 1)], axis=1
-    )
-    read = weights.trace(prompts).Q[1][:, -1] @ weights.W_out[-1].astype(np.float64)
-    share, change = np.linalg.lstsq(X, read)[0][-2:]
-    return float(share), float(change / share)
+    slope = prompts.moments().C / prompts.moments().V
+    read = weights.W_out[-1].astype(np.float64)
+
+    def share(factor: float) -> float:
+        p = with_spread(prompts, factor)
+        centre = p.moments().x_bar
+        right, left = (weights.trace(Prompts(p.x, p.y, centre + side)).Q[1][:, -1] @ read for side in (1, -1))
+        return float((right - left) @ slope / 2 / (slope @ slope))
+
+    now, up, down = share(1.0), share(np.exp(step)), share(np.exp(-step))
+    return now, (up - down) / (2 * step * now)
 
 
 def tamed(weights: Weights, prompts: Prompts) -> tuple[float, float]:
@@ -209,7 +213,7 @@ def measure(weights: Weights) -> dict[str, float]:
     for layer in (0, 1):
         harmed = ((clamped(weights, prompts, layer) - truth) ** 2).mean()
         row[f"harm_{layer + 1}"] = harmed / plain
-    row["skip_share"], row["skip_elasticity"] = skip_part(weights, prompts)
+    row["skip_share"], row["skip_elasticity"] = skip_part(weights, few)
     row["centred"], row["centred_at_one"] = tamed(weights, prompts)
     row["row_y"], row["row_slope"], row["row_corr"] = residual_rows(weights, few)
     for name, bent in {
