@@ -7,11 +7,13 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from icl_lib.constructions import closed_form, gram_schmidt, repaired, tilted
 from icl_lib.engine import TrainingConfig
 from icl_lib.figures import COLOURS, fit, use_style
+from icl_lib.labels import load_labels
 from icl_lib.mechanism import rank_by_division, with_spread
 from icl_lib.prompts import Prompts, sample_tasks
 from icl_lib.solvers import gradient_descent, least_squares
@@ -44,6 +46,27 @@ def trained(folder: Path) -> dict[str, Weights]:
     """
     weights = load_study(folder)[1]
     return {f"trained_{seed}": query_cell_third(weights[TrainingConfig.paper(seed).id]) for seed in RUNS}
+
+
+def examples(folder: Path) -> dict[str, tuple[Weights, pd.Series]]:
+    """The clearest run of each kind of chapter 10 among those that Table 1 does not rule out, by name.
+
+    Clearest: the elasticities E_1, E_2 of the layer norms lie furthest apart, or the smaller one is largest.
+    Only runs up to the book's λ with less than the median error count, and none of the ten of `trained`.
+
+    Args:
+        folder: the study, as in `trained`; its rows of `results/labels.csv` hold the elasticities.
+    """
+    table, weights = load_study(folder)
+    table = table.merge(load_labels(weights).drop(columns="digest"), on="id")
+    table = table[(table.l1 <= TrainingConfig.paper(1).l1) & (table.test_error < table.test_error.median())]
+    table = table[~table.id.isin([TrainingConfig.paper(seed).id for seed in RUNS])]
+    rows = {
+        "layer_1": table.loc[(table.E_1 - table.E_2).idxmax()],
+        "both_layers": table.loc[table[["E_1", "E_2"]].min(axis=1).idxmax()],
+        "layer_2": table.loc[(table.E_2 - table.E_1).idxmax()],
+    }
+    return {name: (query_cell_third(weights[row.id]), row) for name, row in rows.items()}
 
 
 def contexts() -> dict[str, Prompts]:
@@ -132,6 +155,14 @@ def data(folder: Path) -> dict[str, object]:
             "trained",
             f"Mean squared difference to least squares on test prompts: {errors[seed]:.5f}. "
             f"Correlation of 1/σ₂,₅₁ with 1/V: {ranks[name]:.3f}.",
+            weights,
+        )
+    for name, (weights, row) in examples(folder).items():
+        networks[name] = _network(
+            f"Divides in {name.replace('_', ' ')}",
+            "trained",
+            f"The clearest run of this kind (λ = {row.l1:g}, seed {row.seed}). Where V grows by 1 %, the "
+            f"divisor of layer 1 grows by {row.E_1:.2f} % and that of layer 2 by {row.E_2:.2f} %.",
             weights,
         )
     return {

@@ -62,7 +62,8 @@ def worst(found: list[dict[str, Any]], wanted: dict[str, np.ndarray]) -> float:
     return max(float((np.abs(found_arrays[k] - wanted[k]) / (1 + np.abs(wanted[k]))).max()) for k in wanted)
 
 
-NAMES = ["closed_form", "repaired", "swapped", "tilted", *(f"trained_{seed}" for seed in range(1, 11))]
+TRAINED = [*(f"trained_{seed}" for seed in range(1, 11)), "layer_1", "both_layers", "layer_2"]
+NAMES = ["closed_form", "repaired", "swapped", "tilted", *TRAINED]
 
 
 @pytest.mark.parametrize("name", NAMES)
