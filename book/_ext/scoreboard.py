@@ -57,7 +57,7 @@ class Scoreboard(SphinxDirective):
             for claim in claims
         ]
         tally = Counter(found[claim.id].verdict for claim in claims)
-        heads = "".join(f'<th scope="col"><button type="button">{name}</button></th>' for name in COLUMNS)
+        heads = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
         options = "".join(
             f'<option value="{escape(v, quote=True)}">{escape(v)} ({k})</option>'
             for v, k in tally.most_common()
@@ -70,7 +70,7 @@ class Scoreboard(SphinxDirective):
 <span role="status" aria-live="polite"></span>
 </p>
 <div class="scroll" role="region" aria-label="{escape(self.options["label"], quote=True)}" tabindex="0">
-<table><caption>{escape(self.options["label"])}</caption>
+<table class="sortable"><caption>{escape(self.options["label"])}</caption>
 <thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div></div>"""
         return [nodes.raw("", html, format="html")]
 
