@@ -75,7 +75,7 @@ class TrainingConfig(BaseModel):
         False, description="Add the penalty to the validation error. Not stated: an error is an error."
     )
     optimiser: Literal["adam", "adamw", "sgd"] = Field(
-        "adam", description="Not stated: the usual choice, and the one whose errors match."
+        "adam", description="Not stated: the usual choice for transformers."
     )
     learning_rate: Positive = Field(0.005, description="Stated.")
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
