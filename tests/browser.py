@@ -8,10 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from playwright.sync_api import Browser, sync_playwright
 
 PAGE = Path(__file__).with_name("page.js")
+AXE = Path(__file__).with_name("vendor") / "axe.min.js"
+# What a page may load, in bytes as on the disk: scripts, styles and fonts; and with its text and pictures.
+MACHINERY = 370_000
+EXPLORER = 800_000  # the one page that computes: with a plotting library and the weights
+TOTAL = 1_300_000
 ON_DISK = ("file:", "data:", "blob:")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # As in a container, and without the requests that a browser makes on its own account.
@@ -51,10 +57,11 @@ def find_browser() -> str | None:
 def visit(browser: Browser, url: str, *, dark: bool = False, width: int = 1440) -> list[str]:
     """Open a page and return what is wrong with it, one line each.
 
-    Checked: no request leaves the disk, no error in the page or its console, the theme is the reader's, and
-    what page.js looks at.
+    Checked: no request leaves the disk, no error in the page or its console, the theme is the reader's, what
+    page.js looks at, every rule of axe-core for readers who do not see the page, and the bytes that it loads.
     """
     faults: list[str] = []
+    files: set[Path] = set()
 
     def note(wrong: bool, line: str) -> None:
         if wrong:
@@ -71,15 +78,34 @@ def visit(browser: Browser, url: str, *, dark: bool = False, width: int = 1440) 
         "request",
         lambda r: note(not r.url.startswith(ON_DISK), f"asks for {r.url}"),
     )
+    page.on("requestfinished", lambda r: files.add(Path(unquote(urlsplit(r.url).path))))
     page.on("requestfailed", lambda r: note(True, f"did not load: {r.url}"))
     page.on("pageerror", lambda error: note(True, f"error in the page: {error}"))
     page.on("console", lambda m: note(m.type == "error", f"error in the console: {m.text}"))
     page.goto(url, wait_until="load")
     faults += page.evaluate(PAGE.read_text(encoding="utf-8"))
+    faults += overweight(files, EXPLORER if url.endswith("explorer.html") else MACHINERY)
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    for rule in page.evaluate("axe.run({resultTypes: ['violations']}).then(result => result.violations)"):
+        faults += [f"axe: {rule['id']}: {node['html'][:200]}" for node in rule["nodes"]]
     if page.locator("html").get_attribute("data-theme") != ("dark" if dark else "light"):
         faults.append("the theme does not follow the reader's")
     context.close()
     return faults
+
+
+def overweight(files: set[Path], machinery: int) -> list[str]:
+    """Return what is too much of the files that a page has loaded."""
+    sizes = {path: path.stat().st_size for path in files if path.is_file()}
+    parts = sum(size for path, size in sizes.items() if path.suffix in (".js", ".css", ".woff", ".woff2"))
+    return [
+        f"loads {size} bytes of {what}, more than {most}"
+        for what, size, most in (
+            ("scripts, styles and fonts", parts, machinery),
+            ("everything", sum(sizes.values()), TOTAL),
+        )
+        if size > most
+    ]
 
 
 if __name__ == "__main__":

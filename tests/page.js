@@ -10,18 +10,16 @@ async () => {
     if (!image.naturalWidth) faults.push(`picture did not load: ${image.src}`);
   }
 
-  // Every formula is typeset, without an error, and no TeX shows.
-  const formulas = [...document.querySelectorAll("span.math, div.math")];
-  if (formulas.length && !window.MathJax?.startup?.promise) {
-    faults.push("MathJax did not start");
-  } else if (formulas.length) {
-    await MathJax.startup.promise;
-    const bare = formulas.filter(formula => !formula.querySelector("mjx-container"));
-    if (bare.length) faults.push(`${bare.length} of ${formulas.length} formulas are not typeset`);
-    // MathJax sets an unknown command in red.
-    for (const error of document.querySelectorAll('mjx-merror, mjx-mtext[style*="color: red"]')) {
-      faults.push(`maths error: ${error.getAttribute("data-mjx-error") ?? error.textContent}`);
-    }
+  // Every formula was typeset at the build, and its font is there.
+  const formulas = [...document.querySelectorAll(".math")];
+  const bare = formulas.filter(formula => !formula.querySelector("math"));
+  if (bare.length) faults.push(`${bare.length} of ${formulas.length} formulas are not typeset`);
+  await document.fonts.ready;
+  for (const face of document.fonts) {
+    if (face.status === "error") faults.push(`font did not load: ${face.family}`);
+  }
+  if (document.querySelector("math") && !document.fonts.check("16px 'Latin Modern Math'", "x")) {
+    faults.push("the formulas' font did not load");
   }
 
   // Text stands out from its background by the WCAG's ratio for body text.

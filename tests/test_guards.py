@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 
 from icl_lib.chapters import ExecutionError, ParameterError, checked, declared, parameter_file, problems, run
 from icl_lib.site import contents_problems, site_problems
-from tests.browser import visit
+from tests.browser import MACHINERY, TOTAL, visit
 from tests.strict import nbval
 
 FIGURE = {"figure": {"caption": "It rises.", "name": "fig-rise"}, "image": {"alt": "A rising line"}}
@@ -206,11 +206,13 @@ SEEN_FAULTS: dict[str, tuple[str, str]] = {
     "asks for https://example.org": ("</body>", '<script>fetch("https://example.org/a")</script></body>'),
     "error in the page": ("</body>", "<script>null.length</script></body>"),
     "picture did not load": ("</body>", '<img src="gone.png" alt="gone"></body>'),
-    "maths error": (
-        "</article>",
-        r'<span class="math notranslate nohighlight">\(\nonsense\)</span></article>',
-    ),
+    "formulas are not typeset": ("</article>", r'<span class="math">\(x\)</span></article>'),
     "contrast": ("</article>", '<p style="color: #ddd; background: #fff">faint</p></article>'),
+    "axe: button-name": ("</article>", "<button></button></article>"),
+    "axe: region": ("</body>", "<p>outside of all landmarks</p></body>"),
+    "axe: label-content-name-mismatch": ("</article>", '<button aria-label="close">Open</button></article>'),
+    "bytes of scripts": ("</body>", '<script src="../_static/heavy.js"></script></body>'),
+    "bytes of everything": ("</body>", '<img src="../_static/heavy.png" alt="heavy"></body>'),
     "px wide": ("</article>", '<div style="width: 5000px">wide</div></article>'),
 }
 
@@ -218,5 +220,7 @@ SEEN_FAULTS: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("fault", SEEN_FAULTS)
 def test_a_fault_that_only_a_browser_sees_is_named(fault: str, copy: Path, browser: Browser) -> None:
     page = copy / "book/errata.html"
+    (copy / "_static/heavy.js").write_text(f"/*{' ' * MACHINERY}*/")
+    (copy / "_static/heavy.png").write_bytes(picture(copy).read_bytes() + bytes(TOTAL))
     edit(page, *SEEN_FAULTS[fault])
     assert any(fault in line for line in visit(browser, page.as_uri())), fault
