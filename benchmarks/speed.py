@@ -29,7 +29,7 @@ from contenders import BATCH, CONTENDERS
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "benchmark.json"
-ROUNDS = 9
+ROUNDS = 5
 SIZES = [(n, d) for d in (4, 8) for n in (10, 50, 500, 5000)]
 PAPER = (50, 4)
 SECONDS = 0.5  # a turn's length, about
