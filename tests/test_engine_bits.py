@@ -13,7 +13,7 @@ import pytest
 from icl_lib.engine import Trainer, TrainingConfig
 from icl_lib.engine.buffers import make_parameters
 from icl_lib.engine.layers import LANES
-from icl_lib.study import verify
+from icl_lib.study import load_table, verify
 
 EPOCHS = 300  # 3000 steps
 DIGEST = "d3150d34d343b20efcc09c9cc0eef628fde3ae4af118bb3c9ff2dd1c24214e17"
@@ -114,3 +114,13 @@ def test_no_kernel_is_left_from_other_sizes(tmp_path_factory, sizes):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
     subprocess.run([sys.executable, "-c", STALE, *sizes], env=environment, check=True)
     assert list(folder.rglob("*.nb*")) == []
+
+
+STUDIES = ["seeds", "wide_queries", "targets", "choices", "layouts", "no_layer_norm", "shapes"]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_run_of_every_study_is_reproduced(root, name):
+    first = load_table(root / "results" / name).id[0]
+    ((_, committed, found),) = verify(root / "results" / name, [first], workers=1)
+    assert committed == found

@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import numpy as np
+from bs4 import BeautifulSoup
 
 from icl_lib.chapters import chapters, figure
+from icl_lib.site import pages
 
 
 def test_example_of_the_library_page_runs(root: Path) -> None:
@@ -44,3 +46,16 @@ def test_references_are_cited_by_their_keys(root: Path) -> None:
         for key in group.split(",")
     }
     assert cited <= keys
+
+
+def test_every_page_says_how_to_cite_it(root: Path, site: Path) -> None:
+    descriptions = []
+    for name in pages(root):
+        head = BeautifulSoup((site / f"{name}.html").read_text(encoding="utf-8"), "html.parser").head
+        assert head is not None
+        found = {str(tag["name"]): str(tag["content"]) for tag in head.find_all("meta", attrs={"name": True})}
+        assert found["citation_author"], name
+        assert found["citation_title"].endswith("simple linear regression"), name
+        descriptions.append(found.get("description", ""))
+    # Pages that are a table or a list alone have no paragraph to quote.
+    assert len([text for text in descriptions if text]) > 0.8 * len(descriptions)
