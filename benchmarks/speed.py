@@ -1,6 +1,6 @@
 """The engine's speed against PyTorch, torch.compile and JAX, as ratios within one run.
 
-    python benchmarks/speed.py                 twenty minutes on a quiet machine; writes results/benchmark.json
+    python benchmarks/speed.py                 twenty quiet minutes; writes results/benchmark.json
     python benchmarks/speed.py --part cores    one part of it: sizes, cores or runs
     python benchmarks/speed.py --quick         minutes: the paper's size, few repetitions, writes nothing
 

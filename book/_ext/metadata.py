@@ -13,7 +13,8 @@ LONGEST = 300  # characters of a description
 
 def description(doctree: nodes.document) -> str:
     """The page's first paragraph of more than a few words, not in a list, as text, cut at a word."""
-    found = (node for node in doctree.findall(nodes.paragraph) if not isinstance(node.parent, nodes.list_item))
+    paragraphs = doctree.findall(nodes.paragraph)
+    found = (node for node in paragraphs if not isinstance(node.parent, nodes.list_item))
     texts = (" ".join(node.astext().split()) for node in found)
     text = next((text for text in texts if len(text) > 60), "")
     return text if len(text) <= LONGEST else text[:LONGEST].rsplit(" ", 1)[0] + " …"
