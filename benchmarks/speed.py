@@ -182,7 +182,7 @@ def machine() -> dict[str, object]:
     return {
         "processor": ", ".join(sorted(models)) or platform.processor(),
         "cores": os.cpu_count(),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": versions,
     }
