@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from icl_lib.prompts import MIN_CONTEXT
+from icl_lib.constructions import check_settings
+from icl_lib.layouts import HADAMARD
 from icl_lib.weights import Weights
-
-# The axes of the embedding as columns: the ones-vector, and three at right angles to it and one another.
-AXES = np.array([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1]]).T / 2
 
 
 def cayley_hamilton(n_context: int, scale: float, c_S: float, c_m: float = 0.0) -> Weights:
@@ -32,10 +30,7 @@ def cayley_hamilton(n_context: int, scale: float, c_S: float, c_m: float = 0.0) 
     Raises:
         ValueError: N, R or D out of range.
     """
-    if n_context < MIN_CONTEXT:
-        raise ValueError(f"n_context is {n_context}, expected at least {MIN_CONTEXT}")
-    if not (np.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale is {scale}, expected a positive finite number")
+    check_settings(n_context, scale=scale)
     det = c_S * (1 - c_S) - c_m**2 / 4
     if not (0 < c_S < 1 and det > 0):
         raise ValueError(
@@ -43,7 +38,7 @@ def cayley_hamilton(n_context: int, scale: float, c_S: float, c_m: float = 0.0) 
             "|c_m| < 2·sqrt(c_S·(1 - c_S))"
         )
     N, d, c_1, outer = n_context, 1 / (scale * n_context), 1 - c_S, np.outer
-    ones, f1, f2, f3 = AXES.T
+    ones, f1, f2, f3 = HADAMARD
     x, y = ones, f3 / d  # what reads x (in both layers) and y from a row
 
     def metric(one: np.ndarray) -> np.ndarray:
@@ -59,5 +54,5 @@ def cayley_hamilton(n_context: int, scale: float, c_S: float, c_m: float = 0.0) 
     W1, W2 = np.moveaxis(np.array([[project, level], [finish, divide]]), 2, 0)
     W_out = np.zeros((N + 1, 4))
     W_out[-1] = f1 / d
-    W_in = AXES @ np.array([[0, 1, 0], [1, 0, 0], [0, d, 0], [0, 0, d]])
+    W_in = HADAMARD.T @ np.array([[0, 1, 0], [1, 0, 0], [0, d, 0], [0, 0, d]])
     return Weights(W_in, W1, W2, np.broadcast_to(np.eye(4), W1.shape).copy(), W_out, b_out=-3 / d)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
@@ -57,7 +57,7 @@ def make_archives(root: Path) -> list[Path]:
     return [*archives, sums]
 
 
-def _archive(target: Path, base: Path, names: list[str] | tuple[str, ...]) -> Path:
+def _archive(target: Path, base: Path, names: Sequence[str]) -> Path:
     with ZipFile(target, "w", ZIP_DEFLATED) as archive:
         for path in sorted(_files(base, names)):
             entry = ZipInfo(f"{target.stem}/{path.relative_to(base).as_posix()}", EPOCH)
@@ -66,7 +66,7 @@ def _archive(target: Path, base: Path, names: list[str] | tuple[str, ...]) -> Pa
     return target
 
 
-def _files(base: Path, names: list[str] | tuple[str, ...]) -> Iterator[Path]:
+def _files(base: Path, names: Sequence[str]) -> Iterator[Path]:
     for name in names:
         path = base / name
         found = path.rglob("*") if path.is_dir() else [path]

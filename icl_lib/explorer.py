@@ -14,7 +14,7 @@ from icl_lib.constructions import closed_form, gram_schmidt, repaired, tilted
 from icl_lib.engine import TrainingConfig
 from icl_lib.figures import COLOURS, fit, use_style
 from icl_lib.labels import load_labels
-from icl_lib.mechanism import rank_by_division, with_spread
+from icl_lib.mechanism import with_spread
 from icl_lib.prompts import Prompts, sample_tasks
 from icl_lib.solvers import gradient_descent, least_squares
 from icl_lib.study import load_study
@@ -22,7 +22,7 @@ from icl_lib.symmetry import query_cell_third
 from icl_lib.weights import Weights
 
 N = 50
-RUNS = range(1, 11)  # seeds of the ten trained networks
+TEN = {seed: TrainingConfig.paper(seed).id for seed in range(1, 11)}  # the paper's runs: seed and id
 CONTEXT_SEED = 0
 TILTED_SCALE = 0.5  # its rounding grows as (RN)²: here twelve digits are right
 STEPS, RELATIVE_RATE = 2, 0.9  # descent at first sight: T, and γ = Nη
@@ -37,36 +37,44 @@ def scaled(R: float) -> dict[str, Weights]:
     }
 
 
-def trained(folder: Path) -> dict[str, Weights]:
-    """The ten trained networks by name, `trained_1` first, each with its output cell as the paper's (3, N+1).
+def labelled(folder: Path) -> tuple[pd.DataFrame, dict[str, Weights]]:
+    """A study's table with the columns of `results/labels.csv`, indexed by id, and its networks by id.
 
     Raises:
         FileNotFoundError: no study in `folder`.
-        KeyError: a study without one of the ten runs.
+        ValueError: a run without a label.
     """
-    weights = load_study(folder)[1]
-    return {f"trained_{seed}": query_cell_third(weights[TrainingConfig.paper(seed).id]) for seed in RUNS}
+    table, weights = load_study(folder)
+    labels = load_labels(weights).drop(columns="digest")
+    return table.merge(labels, on="id").set_index("id"), weights
 
 
-def examples(folder: Path) -> dict[str, tuple[Weights, pd.Series]]:
+def trained(weights: dict[str, Weights]) -> dict[str, Weights]:
+    """The ten trained networks by name, `trained_1` first, each with its output cell as the paper's (3, N+1).
+
+    Raises:
+        KeyError: one of the ten runs is not among the networks.
+    """
+    return {f"trained_{seed}": query_cell_third(weights[name]) for seed, name in TEN.items()}
+
+
+def examples(table: pd.DataFrame, weights: dict[str, Weights]) -> dict[str, tuple[Weights, pd.Series]]:
     """The clearest run of each kind of chapter 10 among those that Table 1 does not rule out, by name.
 
     Clearest: the elasticities E_1, E_2 of the layer norms lie furthest apart, or the smaller one is largest.
     Only runs up to the book's λ with less than the median error count, and none of the ten of `trained`.
 
     Args:
-        folder: the study, as in `trained`; its rows of `results/labels.csv` hold the elasticities.
+        table, weights: of `labelled`.
     """
-    table, weights = load_study(folder)
-    table = table.merge(load_labels(weights).drop(columns="digest"), on="id")
     table = table[(table.l1 <= TrainingConfig.paper(1).l1) & (table.test_error < table.test_error.median())]
-    table = table[~table.id.isin([TrainingConfig.paper(seed).id for seed in RUNS])]
+    table = table.drop(list(TEN.values()), errors="ignore")
     rows = {
         "layer_1": table.loc[(table.E_1 - table.E_2).idxmax()],
         "both_layers": table.loc[table[["E_1", "E_2"]].min(axis=1).idxmax()],
         "layer_2": table.loc[(table.E_2 - table.E_1).idxmax()],
     }
-    return {name: (query_cell_third(weights[row.id]), row) for name, row in rows.items()}
+    return {name: (query_cell_third(weights[str(row.name)]), row) for name, row in rows.items()}
 
 
 def contexts() -> dict[str, Prompts]:
@@ -121,9 +129,8 @@ def data(folder: Path) -> dict[str, object]:
         R = 1, and `powers` where R can be chosen. `trained` names the run in which 1/σ of layer 2 follows 1/V
         most closely. `contexts` by name, each x and y. `colours`, `steps`, `relative_rate`.
     """
-    runs, table = trained(folder), load_study(folder)[0].set_index("seed")
-    ranks = rank_by_division(runs)
-    errors = table[table.id.isin([TrainingConfig.paper(seed).id for seed in RUNS])].test_error
+    table, weights_by_id = labelled(folder)
+    runs, ten = trained(weights_by_id), table.loc[list(TEN.values())].set_index("seed")
     about = {
         "closed_form": ("The paper's construction", "construction", "Weights written by hand, (18) to (55)."),
         "repaired": (
@@ -149,15 +156,15 @@ def data(folder: Path) -> dict[str, object]:
         f"at {TILTED_SCALE:g}.",
         tilted(N, TILTED_SCALE),
     )
-    for seed, (name, weights) in zip(RUNS, runs.items(), strict=True):
+    for seed, (name, weights) in zip(TEN, runs.items(), strict=True):
         networks[name] = _network(
             f"Trained run {seed}",
             "trained",
-            f"Mean squared difference to least squares on test prompts: {errors[seed]:.5f}. "
-            f"Correlation of 1/σ₂,₅₁ with 1/V: {ranks[name]:.3f}.",
+            f"Mean squared difference to least squares on test prompts: {ten.test_error[seed]:.5f}. "
+            f"Correlation of 1/σ₂,₅₁ with 1/V: {ten.correlation[seed]:.3f}.",
             weights,
         )
-    for name, (weights, row) in examples(folder).items():
+    for name, (weights, row) in examples(table, weights_by_id).items():
         networks[name] = _network(
             f"Divides in {name.replace('_', ' ')}",
             "trained",
@@ -167,7 +174,7 @@ def data(folder: Path) -> dict[str, object]:
         )
     return {
         "networks": networks,
-        "trained": next(iter(ranks)),
+        "trained": f"trained_{ten.correlation.idxmax()}",
         "contexts": {name: {"x": p.x[0].tolist(), "y": p.y[0].tolist()} for name, p in contexts().items()},
         "colours": COLOURS,
         "steps": STEPS,

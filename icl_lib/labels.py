@@ -25,10 +25,8 @@ from icl_lib.weights import Weights
 
 SEED = 2607_10  # of the prompts behind the table, the same for every run
 PROMPTS, FEWER = 1000, 300  # of the interventions, of the elasticities
-CONTEXTS, QUERIES = (
-    150,
-    np.linspace(-2.0, 2.0, 9),
-)  # of the bend: queries in standard deviations from the mean
+CONTEXTS = 150  # of the bend
+QUERIES = np.linspace(-2.0, 2.0, 9)  # of the bend, in standard deviations from the mean
 RESULTS = Path(__file__).parent.parent / "results"
 FOLDERS, TABLE = (RESULTS / "penalty", RESULTS / "seeds"), RESULTS / "labels.csv"
 Y_SQUARED = 2.04  # E y² of the paper's prompts: 1 + 1 + σ²
@@ -127,7 +125,7 @@ def bend(
     with torch.no_grad():
         tokens = torch.tensor(p.tokens())
         clamp: dict[int, Tensor] = {}
-        sigma = model.steps(tokens)["sigma"]
+        sigma = model.steps(tokens)["sigma"] if frozen else ()
         for layer in frozen:
             denominator = (sigma[layer] ** 2 + weights.eps).sqrt().reshape(contexts.count, len(QUERIES), -1)
             denominator[:, :, -1] = denominator[:, centre : centre + 1, -1]

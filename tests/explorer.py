@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from icl_lib import Prompts, tilted
-from icl_lib.explorer import TILTED_SCALE, data, examples, scaled, trained
+from icl_lib.explorer import TILTED_SCALE, data, examples, labelled, scaled, trained
 from icl_lib.weights import Weights
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "penalty"
@@ -23,8 +23,9 @@ def shown() -> dict[str, Any]:
 @cache
 def fixed() -> dict[str, Weights]:
     """The networks without a choice of R."""
-    kinds = {name: weights for name, (weights, _) in examples(RESULTS).items()}
-    return {"tilted": tilted(N, TILTED_SCALE), **trained(RESULTS), **kinds}
+    table, networks = labelled(RESULTS)
+    kinds = {name: weights for name, (weights, _) in examples(table, networks).items()}
+    return {"tilted": tilted(N, TILTED_SCALE), **trained(networks), **kinds}
 
 
 def library(name: str, R: float) -> Weights:

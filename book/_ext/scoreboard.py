@@ -1,6 +1,7 @@
 """The scoreboard: one row a claim, made at the build from the data file and the executed notebooks."""
 
 from collections import Counter
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +17,12 @@ from icl_lib.claims import DATA, Claim, Finding, collect, load
 COLUMNS = ("Place", "Statement", "Paper", "Ours", "Verdict", "Agreed beforehand", "n", "Checked in")
 
 OURS = ("hagiwara2026", "open")  # sources that have a table of their own, and need not be named in it
+
+
+@cache
+def all_findings(root: Path) -> dict[str, Finding]:
+    """The finding of every claim, read from the chapters once a build."""
+    return collect(chapters(root), load())
 
 
 def row(claim: Claim, finding: Finding, page: str) -> str:
@@ -48,7 +55,7 @@ class Scoreboard(SphinxDirective):
         for path in DATA.glob("*.toml"):
             self.env.note_dependency(str(path))
         self.env.note_reread()
-        found = collect(chapters(Path(self.env.srcdir)), load())
+        found = all_findings(Path(self.env.srcdir))
         sources = self.arguments[0].split()
         claims = [claim for claim in load().values() if claim.source in sources]
         link = self.env.app.builder.get_relative_uri
@@ -80,7 +87,7 @@ class FindingRole(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         self.env.note_reread()
-        found = collect(chapters(Path(self.env.srcdir)), load())
+        found = all_findings(Path(self.env.srcdir))
         if self.text not in found:
             message = self.inliner.reporter.error(f"no claim {self.text!r}", line=self.lineno)
             return [], [message]

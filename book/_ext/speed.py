@@ -112,13 +112,14 @@ class Speed(SphinxDirective):
         )
 
     def _table(self, results: dict[str, Any]) -> list[nodes.Node]:
+        rivals = [name for name in LOOK if name != "engine"]
         lines = [
-            "| D | N | engine (ms) | a row (µs) | " + " | ".join(n for n in LOOK if n != "engine") + " |"
+            "| D | N | engine (ms) | a row (µs) | " + " | ".join(rivals) + " |",
+            "|" + "---:|" * (4 + len(rivals)),
         ]
-        lines.append("|---:|" * 1 + "---:|" * (2 + len(LOOK)))
         for row in sorted(results["sizes"], key=lambda row: (row["dim"], row["n_context"])):
             engine = row["milliseconds"]["engine"]
-            ratios = " | ".join(f"{row['ratio'][name]:.1f}" for name in LOOK if name != "engine")
+            ratios = " | ".join(f"{row['ratio'][name]:.1f}" for name in rivals)
             per_row = 1000 * engine / (row["n_context"] + 1)
             lines.append(f"| {row['dim']} | {row['n_context']} | {engine:.3f} | {per_row:.2f} | {ratios} |")
         return self.parse_text_to_nodes("\n".join(lines))
