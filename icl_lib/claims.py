@@ -10,13 +10,14 @@ from __future__ import annotations
 import html
 import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import nbformat
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from scipy.stats import binomtest
 
 MIME = "application/vnd.icl.claim+json"  # how a report is found again in a notebook's outputs
 DATA = Path(__file__).parent.parent / "results" / "claims"
@@ -169,6 +170,24 @@ def report(
         if interval is not None:
             ours += f" [{interval[0]:.{digits}g}, {interval[1]:.{digits}g}]"
     return Finding(id=claim_id, ours=ours, n=n, verdict=verdict, note=note)
+
+
+def share_interval(count: int, of: int) -> tuple[float, float]:
+    """Exact (Clopper–Pearson) 95 % interval of a share.
+
+    Raises:
+        ValueError: `of` is 0, or `count` is not between 0 and `of`.
+    """
+    if not 0 <= count <= of or of == 0:
+        raise ValueError(f"{count} of {of} is not a share; expected 0 <= count <= of, and of at least 1")
+    low, high = binomtest(int(count), int(of)).proportion_ci()
+    return float(low), float(high)
+
+
+def report_share(claim_id: str, hits: Sequence[bool], *, note: str = "") -> Finding:
+    """Report the share of runs (or cases) that are True, with its exact interval; see `report`."""
+    count, of = int(sum(hits)), len(hits)
+    return report(claim_id, count / of, n=of, interval=share_interval(count, of), digits=2, note=note)
 
 
 def findings(notebook: Path) -> Iterator[tuple[Finding, int]]:

@@ -5,8 +5,19 @@ import math
 import nbformat
 import pytest
 from pydantic import ValidationError
+from scipy.stats import binom
 
-from icl_lib.claims import MIME, Claim, Finding, collect, findings, load, report
+from icl_lib.claims import (
+    MIME,
+    Claim,
+    Finding,
+    collect,
+    findings,
+    load,
+    report,
+    report_share,
+    share_interval,
+)
 
 
 def claim(**changes):
@@ -70,6 +81,29 @@ def test_an_unknown_id_or_a_count_without_interval_is_refused():
     counted = next(name for name, c in load().items() if c.kind == "fraction")
     with pytest.raises(ValueError, match="give the interval"):
         report(counted, 0.5, n=10)
+
+
+@pytest.mark.parametrize(("count", "of"), [(0, 10), (3, 10), (10, 10), (17, 40)])
+def test_outside_the_interval_of_a_share_the_count_is_a_surprise(count, of):
+    low, high = share_interval(count, of)
+    if count > 0:
+        assert binom.sf(count - 1, of, low) == pytest.approx(0.025)
+    if count < of:
+        assert binom.cdf(count, of, high) == pytest.approx(0.025)
+    assert (low == 0) == (count == 0)
+    assert (high == 1) == (count == of)
+
+
+@pytest.mark.parametrize(("count", "of"), [(0, 0), (3, 2), (-1, 2)])
+def test_what_is_not_a_share_is_refused(count, of):
+    with pytest.raises(ValueError, match="is not a share"):
+        share_interval(count, of)
+
+
+def test_a_reported_share_is_the_fraction_and_its_interval():
+    counted = next(name for name, c in load().items() if c.kind == "fraction")
+    expected = report(counted, 0.75, n=4, interval=share_interval(3, 4), digits=2, note="why")
+    assert report_share(counted, [True, True, False, True], note="why") == expected
 
 
 def test_a_report_shows_and_carries_its_finding():
