@@ -105,7 +105,7 @@ def verify_command(
     workers: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 2,
 ) -> None:
     """Train the runs of a study again and compare the digests of their weights."""
-    from icl_lib.study import verify
+    from icl_lib.verify import verify
 
     wrong = 0
     try:

@@ -28,7 +28,8 @@ PROMPTS, FEWER = 1000, 300  # of the interventions, of the elasticities
 CONTEXTS = 150  # of the bend
 QUERIES = np.linspace(-2.0, 2.0, 9)  # of the bend, in standard deviations from the mean
 RESULTS = Path(__file__).parent.parent / "results"
-FOLDERS, TABLE = (RESULTS / "penalty", RESULTS / "seeds"), RESULTS / "labels.csv"
+FOLDERS = tuple(RESULTS / name for name in ("penalty", "seeds", "seeds_fitted"))
+TABLE = RESULTS / "labels.csv"
 Y_SQUARED = 2.04  # E y² of the paper's prompts: 1 + 1 + σ²
 
 # -- read from the weights -------------------------------------------------------------------------------

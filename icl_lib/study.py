@@ -3,7 +3,7 @@
 A study lives in a folder: `runs/<id>.safetensors` holds a run's weights, history and table row, written
 whole; `checkpoints/` holds what is under way. A run whose file is there is not run again, so a study that was
 stopped, or that grew, is simply started once more. `table.csv` and `weights.safetensors` are made from these
-files, and are all that needs keeping.
+files, and are all that needs keeping: the other files come back from these two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rich.progress import TimeRemainingColumn as TimeLeftColumn
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from icl_lib.engine import EARLY, History, Run, Trainer, TrainingConfig, train
+from icl_lib.engine import History, Run, Trainer, TrainingConfig, train
 from icl_lib.engine.checkpoint import write_whole
 from icl_lib.engine.data import TEST_ENTROPY, records
 from icl_lib.weights import Weights
@@ -130,6 +130,7 @@ def study(
     folder = Path(folder)
     for name in ("runs", "checkpoints"):
         (folder / name).mkdir(parents=True, exist_ok=True)
+    _unpack(folder)
     wanted = {config.id: config for config in configs}
     pending = [config for config in wanted.values() if not _finished(folder, config.id)]
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -186,6 +187,20 @@ def _read(path: Path) -> Result:
 def _finished(folder: Path, name: str) -> bool:
     path = folder / "runs" / f"{name}.safetensors"
     return path.exists() and not str(_read(path)[0]["outcome"]).startswith("failed")
+
+
+def _unpack(folder: Path) -> None:
+    """Make the files of runs that only the folder's table and weights hold."""
+    if not (folder / "table.csv").exists():
+        return
+    table = load_table(folder)
+    table = table[table.digest.notna()].astype(object).where(table.notna(), None)
+    with safe_open(folder / "weights.safetensors", framework="numpy") as file:
+        parts = [name.split("/") for name in file.keys()]  # noqa: SIM118 (not a dict)
+        for row in table.to_dict("records"):
+            if not _finished(folder, row["id"]):
+                arrays = {key: file.get_tensor(f"{name}/{key}") for name, key in parts if name == row["id"]}
+                _keep(folder, row, arrays)
 
 
 def collect(folder: str | Path, order: Iterable[str] = ()) -> pd.DataFrame:
@@ -248,41 +263,3 @@ def config_of(row: pd.Series) -> TrainingConfig:
     """The config behind a row of a study's table; a field newer than the table has its default."""
     names = [name for name in TrainingConfig.model_fields if name in row.index]
     return TrainingConfig.model_validate(row[names].to_dict())
-
-
-def verify(
-    folder: str | Path, ids: Iterable[str] | None = None, *, full: bool = False, workers: int = 2
-) -> Iterator[tuple[str, str, str]]:
-    """Train runs of a study again; yield each one's id, the digest in the table and the one found.
-
-    Args:
-        folder: where the study's table is.
-        ids: which runs; None is all that have such a digest.
-        full: to the last epoch, and compare the weights kept; otherwise to epoch 200, and compare those
-            reached.
-        workers: processes on this machine.
-
-    Raises:
-        FileNotFoundError: no study there.
-        ValueError: an id that the table lacks or has no digest for.
-    """
-    column = "digest" if full else "digest_200"
-    table = load_table(folder).set_index("id", drop=False)
-    table = table[table[column].notna()]
-    names = list(table.index) if ids is None else list(ids)
-    if missing := set(names) - set(table.index):
-        raise ValueError(
-            f"{folder} has no {column} of run {', '.join(sorted(missing))}; its table lists the runs"
-        )
-    jobs = (joblib.delayed(_digest)(config_of(table.loc[name]), full) for name in names)
-    found = joblib.Parallel(n_jobs=workers, return_as="generator")(jobs)
-    for name, digest in zip(names, found, strict=True):
-        yield name, table.loc[name, column], digest
-
-
-def _digest(config: TrainingConfig, full: bool) -> str:
-    if full:
-        return train(config).weights.digest
-    trainer = Trainer(config)
-    trainer.advance(EARLY)
-    return trainer.early_digest

@@ -13,7 +13,8 @@ import pytest
 from icl_lib.engine import Trainer, TrainingConfig
 from icl_lib.engine.buffers import make_parameters
 from icl_lib.engine.layers import LANES
-from icl_lib.study import load_table, verify
+from icl_lib.study import load_table
+from icl_lib.verify import verify
 
 EPOCHS = 300  # 3000 steps
 DIGEST = "d3150d34d343b20efcc09c9cc0eef628fde3ae4af118bb3c9ff2dd1c24214e17"
@@ -116,7 +117,16 @@ def test_no_kernel_is_left_from_other_sizes(tmp_path_factory, sizes):
     assert list(folder.rglob("*.nb*")) == []
 
 
-STUDIES = ["seeds", "wide_queries", "targets", "choices", "layouts", "no_layer_norm", "shapes"]
+STUDIES = [
+    "seeds",
+    "seeds_fitted",
+    "wide_queries",
+    "targets",
+    "choices",
+    "layouts",
+    "no_layer_norm",
+    "shapes",
+]
 
 
 @pytest.mark.parametrize("name", STUDIES)

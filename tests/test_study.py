@@ -24,8 +24,8 @@ from icl_lib.study import (
     read_configs,
     run_one,
     study,
-    verify,
 )
+from icl_lib.verify import verify
 
 FIELDS = {
     "n_context": 5, "n_train": 16, "n_validation": 8, "batch_size": 16, "dim": 2, "heads": 1, "layers": 1,
@@ -92,6 +92,25 @@ def test_finished_runs_are_skipped(folder, monkeypatch):
     table = study([more, *CONFIGS, more], folder, workers=1, progress=False)
     assert ran == [9]
     assert table.seed.tolist() == [9, 3, 1, 2, 4]
+
+
+def test_a_study_goes_on_from_its_table_and_weights(folder, tmp_path_factory, monkeypatch):
+    kept = tmp_path_factory.mktemp("kept")
+    for name in ("table.csv", "weights.safetensors"):
+        (kept / name).write_bytes((folder / name).read_bytes())
+    ran = []
+
+    def recorded(config, path):
+        ran.append(config.seed)
+        return run_one(config, path)
+
+    monkeypatch.setattr(module, "run_one", recorded)
+    study([*CONFIGS, LONG], kept, workers=1, progress=False)
+    assert ran == []
+    for name in ("table.csv", "weights.safetensors"):
+        assert (kept / name).read_bytes() == (folder / name).read_bytes()
+    study([small(9), *CONFIGS, LONG], kept, workers=1, progress=False)
+    assert ran == [9]
 
 
 def test_a_failed_run_loses_no_other_and_is_tried_again(tmp_path, monkeypatch):
