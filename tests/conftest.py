@@ -21,15 +21,7 @@ install_import_hook(
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """No shape checking, for a test of the library's own words on a wrong shape or type."""
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)
-
-
-@pytest.fixture
-def no_shape_checks() -> Iterator[None]:
-    """Run as a user does, whose bad input meets the library's own errors first."""
+    """No shape checking: bad input meets the library's own errors first, as it does for a user."""
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)

@@ -55,7 +55,7 @@ def test_a_layer_refuses_impossible_sizes(change):
         replace(LayerShape(4, 1, 4, 4, 4), **change)
 
 
-def test_a_decoder_refuses_other_tokens(no_shape_checks):
+def test_a_decoder_refuses_other_tokens(unchecked):
     decoder = Decoder(2, 3, [DecoderLayer(LayerShape(4, 1, 4, 4, 4))])
     for T, p in ((4, 2), (3, 3)):
         with pytest.raises(ValueError, match=f"{T} columns of {p} numbers, expected at most 3 columns of 2"):

@@ -216,6 +216,6 @@ def test_inverse_is_newton_in_two_layers_a_step(seed, size, steps):
         (lambda: preconditioned(np.zeros((2, 3, 3)), np.zeros((1, 3, 3))), "A and B have shapes"),
     ],
 )
-def test_what_does_not_fit_is_named(call, message, no_shape_checks):
+def test_what_does_not_fit_is_named(call, message, unchecked):
     with pytest.raises(ValueError, match=message):
         call()

@@ -55,7 +55,7 @@ def test_the_distribution_is_the_papers():
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -118,7 +118,7 @@ def test_the_other_layouts_hold_the_same_numbers():
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.usefixtures("unchecked")
 def test_an_unknown_layout_is_refused():
     with pytest.raises(ValueError, match="layout is 'rows', expected one of paper, query_channel"):
         sample_prompts(3, 5, seed=9).tokens("rows")  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def test_arrays_are_frozen(weights):
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
