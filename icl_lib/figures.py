@@ -8,10 +8,12 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
+from IPython import get_ipython
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 # Okabe and Ito's colours, told apart by colour-blind readers. One colour an object in the whole book.
 COLOURS = {
@@ -47,9 +49,11 @@ _STYLE: dict[str, Any] = {
 
 
 def use_style() -> None:
-    """Set matplotlib's defaults to the book's: call it once at the top of a chapter."""
+    """Set matplotlib's defaults, and a notebook's, to the book's: call it once at the top of a chapter."""
     plt.rcdefaults()
     plt.rcParams.update(_STYLE)  # type: ignore[arg-type]  # its stub lists every key
+    if get_ipython() is not None:
+        set_matplotlib_formats("retina")  # two pixels for each that the figure takes: sharp on a fine screen
 
 
 def cells(

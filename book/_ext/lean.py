@@ -31,6 +31,7 @@ TAG = re.compile(r'[ \t]*(?:<script\b[^>]*>.*?</script>|<link\b[^>]*rel="stylesh
 UNUSED = ("*.map", "fontawesome.js*", "fa-*", "sphinx-thebe.*", "booktheme.*")
 ICON = re.compile(r'content:"([\uf000-\uf8ff])"')
 ICONS = "vendor/fontawesome/webfonts/fa-solid-900.ttf"
+DPI = 110  # of a figure on the page, as in icl_lib.figures
 WORD = re.compile(r"[A-Za-z_][\w-]*")
 
 
@@ -100,11 +101,15 @@ def compact(picture: Path) -> None:
 
 
 def sized(html: str, folder: Path) -> str:
-    """Return a page whose pictures state their size, so that no text jumps, and load when they are near."""
+    """Return a page whose pictures state their size, so that no text jumps, and load when they are near.
+
+    A chapter's figures have two pixels for each of the page's, and say so by their dots per inch.
+    """
 
     def with_size(tag: re.Match[str]) -> str:
         with Image.open(folder / tag[1]) as image:
-            width, height = image.size
+            scale = max(1, round(image.info.get("dpi", (0, 0))[0] / DPI))
+            width, height = (side // scale for side in image.size)
         return tag[0].replace(
             "<img ", f'<img width="{width}" height="{height}" loading="lazy" decoding="async" '
         )
