@@ -61,7 +61,9 @@ def link_symbols(doctree: nodes.document, notation: nodes.document, page: str) -
     rows = {symbol: row for row in notation.findall(nodes.row) for symbol in symbols(row[0])}
     for math in prose(doctree, nodes.math):
         if row := rows.pop(math.astext().strip(), None):
-            math.parent.replace(math, link(math.deepcopy(), f"{page}#{row['ids'][0]}", row[1].astext()))
+            # What a pointer at rest shows is plain text: a meaning with a formula in it is not.
+            title = "In the notation table" if row[1].next_node(nodes.math) else row[1].astext()
+            math.parent.replace(math, link(math.deepcopy(), f"{page}#{row['ids'][0]}", title))
 
 
 def link_words(doctree: nodes.document, glossary: nodes.document, page: str) -> None:
