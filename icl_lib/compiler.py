@@ -227,7 +227,8 @@ def build(
     """
     T, H = space.columns, space.width
     shape = LayerShape(H, len(heads), H, T + 1, len(units), null_slot=True, eps=0.0)
-    weights = {name: np.zeros(p.shape) for name, p in DecoderLayer(shape).named_parameters()}
+    layer = DecoderLayer(shape, dtype)
+    weights = {name: np.zeros(p.shape) for name, p in layer.named_parameters()}
     for j, (reads, W) in enumerate(heads):
         for i, columns in enumerate(reads):
             if late := [k for k in columns if k > i]:
@@ -240,6 +241,6 @@ def build(
         weights["W_F"][:, j * H : (j + 1) * H] = W
     for u, (unit, target) in enumerate(units):
         weights["W_1"][u], weights["W_2"][:, u] = unit.row, unit.factor * target
-    layer = DecoderLayer(shape, dtype)
-    layer.load_state_dict({name: torch.tensor(value, dtype=dtype) for name, value in weights.items()})
+    for name, parameter in layer.named_parameters():
+        parameter.data = torch.from_numpy(weights[name]).to(dtype)
     return layer
