@@ -43,8 +43,7 @@ def minimise(
         tensors = {n: torch.tensor(part, requires_grad=True) for n, part in unpack(flat).items()}
         result = loss(tensors)
         result.backward()
-        gradient = [np.ravel(np.asarray(t.grad)) for t in tensors.values()]
-        return result.item(), np.concatenate(gradient)
+        return result.item(), np.concatenate([np.ravel(np.asarray(t.grad)) for t in tensors.values()])
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -118,12 +117,14 @@ def sampled_moments(
     X: Float64[np.ndarray, "M n d"], y: Float64[np.ndarray, "M n"], v: Float64[np.ndarray, "M d"]
 ) -> Moments:
     """The same averages over M prompts with inputs of covariance I."""
-    M, n, d = X.shape
-    Z = np.concatenate([X, y[..., None]], axis=2)
-    S = (Z.mT @ Z / n).reshape(M, -1)
-    D = d + 1
-    second = (S.T @ S / M).reshape(D, D, D, D)
-    return Moments(second, (S.T @ v / M).reshape(D, D, d), float((v * v).sum() / M), np.eye(d))
+    (M, n, d), D = X.shape, X.shape[2] + 1
+    second, cross = np.zeros((D * D, D * D)), np.zeros((D * D, d))
+    parts = (np.array_split(of, M // 1000 + 1) for of in (X, y, v))  # they stay in the processor's cache
+    for X_p, y_p, v_p in zip(*parts, strict=True):
+        Z = np.concatenate([X_p, y_p[..., None]], axis=2)
+        S = (Z.mT @ Z / n).reshape(-1, D * D)
+        second, cross = second + S.T @ S / M, cross + S.T @ v_p / M
+    return Moments(second.reshape((D,) * 4), cross.reshape(D, D, d), float((v * v).sum() / M), np.eye(d))
 
 
 def layer_loss(A: Tensor, u: Tensor, moments: Moments) -> Tensor:
@@ -134,11 +135,10 @@ def layer_loss(A: Tensor, u: Tensor, moments: Moments) -> Tensor:
         u: (D,) tensor, the column of W2 that is read out.
     """
     D, d = len(u), len(A)
-    covariance = torch.from_numpy(moments.covariance)
     by_pairs = torch.from_numpy(moments.second.transpose(0, 2, 1, 3).reshape(D * D, D * D))
     square = (by_pairs @ torch.outer(u, u).ravel()).reshape(D, D)  # E[S u uᵀ S]
     linear = (torch.from_numpy(moments.cross.transpose(0, 2, 1).reshape(D * d, D)) @ u).reshape(D, d)
-    return (covariance @ A @ (square @ A.T - 2 * linear)).trace() + moments.size
+    return (torch.from_numpy(moments.covariance) @ A * (A @ square - 2 * linear.T)).sum() + moments.size
 
 
 def fit_layer(moments: Moments, seed: int, *, read_y: bool = False) -> tuple[Arrays, float]:
