@@ -14,6 +14,7 @@ from sphinx.application import Sphinx
 NOTATION, GLOSSARY = "book/notation", "book/glossary"
 CHAPTERS, PART_V = "notebooks/", "notebooks/16"
 AMBIGUOUS = ("cell", "label")  # notebooks and figures have them too: linked by {term}`cell` alone
+LOCAL = ("a",)  # symbols that each chapter defines for itself
 NOT_PROSE = (
     nodes.title,
     nodes.caption,
@@ -58,7 +59,12 @@ def link(content: nodes.Node, target: str, title: str) -> nodes.reference:
 
 def link_symbols(doctree: nodes.document, notation: nodes.document, page: str) -> None:
     """Link the first use of each symbol to its row."""
-    rows = {symbol: row for row in notation.findall(nodes.row) for symbol in symbols(row[0])}
+    rows = {
+        symbol: row
+        for row in notation.findall(nodes.row)
+        for symbol in symbols(row[0])
+        if symbol not in LOCAL
+    }
     for math in prose(doctree, nodes.math):
         if row := rows.pop(math.astext().strip(), None):
             # What a pointer at rest shows is plain text: a meaning with a formula in it is not.
