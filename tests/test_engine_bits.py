@@ -119,6 +119,7 @@ def test_no_kernel_is_left_from_other_sizes(tmp_path_factory, sizes):
 
 STUDIES = [
     "seeds",
+    "seeds_fitted",
     "wide_queries",
     "targets",
     "choices",
