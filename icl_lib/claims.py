@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import nbformat
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from scipy.stats import binomtest
 
 MIME = "application/vnd.icl.claim+json"  # how a report is found again in a notebook's outputs
 DATA = Path(__file__).parent.parent / "results" / "claims"
@@ -180,6 +179,8 @@ def share_interval(count: int, of: int) -> tuple[float, float]:
     """
     if not 0 <= count <= of or of == 0:
         raise ValueError(f"{count} of {of} is not a share; expected 0 <= count <= of, and of at least 1")
+    from scipy.stats import binomtest  # here, since it takes longer to import than most chapters count
+
     low, high = binomtest(int(count), int(of)).proportion_ci()
     return float(low), float(high)
 
