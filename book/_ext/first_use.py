@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 
 NOTATION, GLOSSARY = "book/notation", "book/glossary"
 CHAPTERS, PART_V = "notebooks/", "notebooks/16"
-AMBIGUOUS = ("cell", "label")  # notebooks and figures have them too: linked by {term}`cell` alone
+AMBIGUOUS = ("cell", "edge", "label", "mask")  # words with other meanings too: linked by {term}`cell` alone
 LOCAL = ("a",)  # symbols that each chapter defines for itself
 NOT_PROSE = (
     nodes.title,
