@@ -74,9 +74,8 @@ def link_symbols(doctree: nodes.document, notation: nodes.document, page: str) -
 
 def link_words(doctree: nodes.document, glossary: nodes.document, page: str) -> None:
     """Link the first use of each word of the glossary, or of its plural, to its entry."""
-    anchors = {term.astext().lower(): term["ids"][0] for term in glossary.findall(nodes.term)}
-    for word in AMBIGUOUS:
-        del anchors[word]
+    terms = {term.astext().lower(): term["ids"][0] for term in glossary.findall(nodes.term)}
+    anchors = {word: anchor for word, anchor in terms.items() if word not in AMBIGUOUS}
     for text in prose(doctree, nodes.Text):
         parts: list[nodes.Node] = []
         rest = str(text)
