@@ -65,7 +65,7 @@ def scores(address: str) -> dict[str, int]:
 
 def main() -> None:
     site = ROOT / "_build" / "html"
-    pages = sorted(path.relative_to(site) for path in site.glob("*/*.html"))
+    pages = sorted(path.relative_to(site) for path in site.glob("[!_]*/*.html"))
     if not pages:
         raise SystemExit(f"no pages in {site}: run `make site` first")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Compressed, directory=str(site)))
