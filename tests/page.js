@@ -8,6 +8,8 @@ async () => {
   await Promise.all(images.map(image => image.decode().catch(() => {})));
   for (const image of images) {
     if (!image.naturalWidth) faults.push(`picture did not load: ${image.src}`);
+    const stretched = image.clientWidth / image.clientHeight / (image.naturalWidth / image.naturalHeight);
+    if (Math.abs(stretched - 1) > 0.02) faults.push(`picture out of proportion by ${stretched}: ${image.src}`);
   }
 
   // Every formula was typeset at the build, and its font is there.

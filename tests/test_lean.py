@@ -48,6 +48,8 @@ def test_a_picture_is_given_its_size_and_fewer_colours(tmp_path: Path) -> None:
     Image.linear_gradient("L").convert("RGBA").resize((64, 32)).save(path, compress_level=0)
     before = path.stat().st_size
     assert 'width="64" height="32"' in lean.sized('<img alt="a" src="a.png">', tmp_path)
+    styled = '<img alt="a" src="a.png" style="width: 64px; height: 32px;">'
+    assert "style" not in lean.sized(styled, tmp_path)
     assert lean.sized('<img width="5" src="a.png">', tmp_path) == '<img width="5" src="a.png">'
     lean.compact(path)
     assert path.stat().st_size < before

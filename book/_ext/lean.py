@@ -110,7 +110,8 @@ def sized(html: str, folder: Path) -> str:
         with Image.open(folder / tag[1]) as image:
             scale = max(1, round(image.info.get("dpi", (0, 0))[0] / DPI))
             width, height = (side // scale for side in image.size)
-        return tag[0].replace(
+        # A size in a style, which a notebook's outputs ask for, would not shrink with the page.
+        return re.sub(r' style="[^"]*"', "", tag[0]).replace(
             "<img ", f'<img width="{width}" height="{height}" loading="lazy" decoding="async" '
         )
 
