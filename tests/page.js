@@ -8,7 +8,9 @@ async () => {
   await Promise.all(images.map(image => image.decode().catch(() => {})));
   for (const image of images) {
     if (!image.naturalWidth) faults.push(`picture did not load: ${image.src}`);
-    const stretched = image.clientWidth / image.clientHeight / (image.naturalWidth / image.naturalHeight);
+    const frame = 2 * parseFloat(getComputedStyle(image).paddingTop); // the theme's, in the dark
+    const shown = (image.clientWidth - frame) / (image.clientHeight - frame);
+    const stretched = shown / (image.naturalWidth / image.naturalHeight);
     if (Math.abs(stretched - 1) > 0.02) faults.push(`picture out of proportion by ${stretched}: ${image.src}`);
   }
 
