@@ -179,7 +179,7 @@ def share_interval(count: int, of: int) -> tuple[float, float]:
     """
     if not 0 <= count <= of or of == 0:
         raise ValueError(f"{count} of {of} is not a share; expected 0 <= count <= of, and of at least 1")
-    from scipy.stats import binomtest  # here, since it takes longer to import than most chapters count
+    from scipy.stats import binomtest  # here: slow to import, and most users of this module count nothing
 
     low, high = binomtest(int(count), int(of)).proportion_ci()
     return float(low), float(high)

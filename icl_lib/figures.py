@@ -28,10 +28,12 @@ COLOURS = {
     "layer_2": "#882255",
 }
 
+DPI = 110  # of a figure on the page
+
 _STYLE: dict[str, Any] = {
     "figure.figsize": (6.4, 3.8),
-    "figure.dpi": 110,
-    "savefig.dpi": 110,
+    "figure.dpi": DPI,
+    "savefig.dpi": DPI,
     "figure.constrained_layout.use": True,
     "figure.facecolor": "white",
     "font.size": 12,

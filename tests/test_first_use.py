@@ -17,8 +17,6 @@ Symbol                             Meaning
 =================================  ==================
 """
 GLOSSARY = r"""
-
-
 layer norm
   Divides.
 cell

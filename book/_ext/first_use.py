@@ -76,22 +76,18 @@ def link_words(doctree: nodes.document, glossary: nodes.document, page: str) -> 
     """Link the first use of each word of the glossary, or of its plural, to its entry."""
     terms = {term.astext().lower(): term["ids"][0] for term in glossary.findall(nodes.term)}
     anchors = {word: anchor for word, anchor in terms.items() if word not in AMBIGUOUS}
+    words = "|".join(map(re.escape, sorted(anchors, key=len, reverse=True)))
+    pattern = re.compile(rf"\b({words})s?\b", re.IGNORECASE)
     for text in prose(doctree, nodes.Text):
         parts: list[nodes.Node] = []
-        rest = str(text)
-        while anchors:
-            words = "|".join(map(re.escape, sorted(anchors, key=len, reverse=True)))
-            found = re.search(rf"\b({words})s?\b", rest, re.IGNORECASE)
-            if not found:
-                break
-            target = f"{page}#{anchors.pop(found[1].lower())}"
-            parts += [
-                nodes.Text(rest[: found.start()]),
-                link(nodes.Text(found[0]), target, "In the glossary"),
-            ]
-            rest = rest[found.end() :]
+        end = 0
+        for found in pattern.finditer(text):
+            if anchor := anchors.pop(found[1].lower(), None):
+                word = link(nodes.Text(found[0]), f"{page}#{anchor}", "In the glossary")
+                parts += [nodes.Text(text[end : found.start()]), word]
+                end = found.end()
         if parts:
-            text.parent.replace(text, [*parts, nodes.Text(rest)])
+            text.parent.replace(text, [*parts, nodes.Text(text[end:])])
 
 
 def resolve(app: Sphinx, doctree: nodes.document, page: str) -> None:

@@ -15,6 +15,8 @@ from fontTools.ttLib import TTFont
 from PIL import Image
 from sphinx.application import Sphinx
 
+from icl_lib.figures import DPI
+
 # A script or a style, by a part of its tag: what an article must contain for its page to have it.
 USED_BY = {
     "clipboard": r'class="highlight',
@@ -31,7 +33,6 @@ TAG = re.compile(r'[ \t]*(?:<script\b[^>]*>.*?</script>|<link\b[^>]*rel="stylesh
 UNUSED = ("*.map", "fontawesome.js*", "fa-*", "sphinx-thebe.*", "booktheme.*")
 ICON = re.compile(r'content:"([\uf000-\uf8ff])"')
 ICONS = "vendor/fontawesome/webfonts/fa-solid-900.ttf"
-DPI = 110  # of a figure on the page, as in icl_lib.figures
 WORD = re.compile(r"[A-Za-z_][\w-]*")
 
 
