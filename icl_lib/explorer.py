@@ -101,9 +101,10 @@ def contexts() -> dict[str, Prompts]:
 
 
 def _network(label: str, colour: str, about: str, weights: Weights) -> dict[str, object]:
-    arrays = {name: array.astype(np.float64).tolist() for name, array in weights.arrays().items()}
+    # Through text, for float32 has the shortest decimals: the page rounds them to float32 again.
+    arrays = {name: array.astype(str).astype(np.float64).tolist() for name, array in weights.arrays().items()}
     shown = {"label": label, "colour": COLOURS[colour], "about": about, "eps": float(weights.eps)}
-    return shown | {"layer_norm": weights.layer_norm} | arrays
+    return shown | {"layer_norm": weights.layer_norm, "float32": weights.W_in.dtype == np.float32} | arrays
 
 
 def _powers(at_one: Weights, at_two: Weights) -> dict[str, list[int]]:
@@ -126,8 +127,9 @@ def data(folder: Path) -> dict[str, object]:
 
     Returns:
         `networks` by name, in the order in which they are offered: label, colour, about, eps, arrays at
-        R = 1, and `powers` where R can be chosen. `trained` names the run in which 1/σ of layer 2 follows 1/V
-        most closely. `contexts` by name, each x and y. `colours`, `steps`, `relative_rate`.
+        R = 1 (to be rounded to float32 where `float32` says so), and `powers` where R can be chosen.
+        `trained` names the run in which 1/σ of layer 2 follows 1/V most closely. `contexts` by name, each x
+        and y. `colours`, `steps`, `relative_rate`.
     """
     table, weights_by_id = labelled(folder)
     runs, ten = trained(weights_by_id), table.loc[list(TEN.values())].set_index("seed")

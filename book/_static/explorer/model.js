@@ -59,11 +59,14 @@ Explorer.model = (() => {
   // -- the network ---------------------------------------------------------------------------------------
 
   // A network of weights.js at a scale R, its arrays flat and row by row. R changes those that have `powers`.
+  // The decimals of a float32 network are as short as float32 allows: rounded to float32 they are its weights.
   function weightsAt(network, R) {
+    const { powers, float32 } = network;
     const flatten = (name) =>
-      Float64Array.from([network[name]].flat(Infinity), (w, i) =>
-        network.powers ? w * R ** network.powers[name][i] : w,
-      );
+      Float64Array.from([network[name]].flat(Infinity), (decimal, i) => {
+        const w = float32 ? Math.fround(decimal) : decimal;
+        return powers ? w * R ** powers[name][i] : w;
+      });
     const [W_in, W1, W2, W3, W_out, b_out] = ["W_in", "W1", "W2", "W3", "W_out", "b_out"].map(flatten);
     const [D, K, S] = [network.W_in.length, network.W1[0].length, network.W_out.length];
     return {
