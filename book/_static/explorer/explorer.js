@@ -12,6 +12,7 @@ globalThis.Explorer ??= {};
   let domain; // of the axes: kept while points are dragged
   let weights; // of the chosen network at the chosen R
   let trace; // the pass at the query
+  let size; // of the picture in pixels, once the browser has laid it out
   let refused = []; // parts of the address that make no sense
 
   // -- from the state to the page ------------------------------------------------------------------------
@@ -148,7 +149,7 @@ globalThis.Explorer ??= {};
     model.forward(weights, context, state.u, eps, state.cuts, trace);
     const values = numbers(context);
     const value = `u = ${state.u.toFixed(2)}: transformer ${cells.number(values.answer)}, least squares ${cells.number(values.least_squares)}`;
-    plot.update({ context, u: state.u, answer: values.answer, domain, lines: lines(context, eps), value });
+    plot.update({ size, context, u: state.u, answer: values.answer, domain, lines: lines(context, eps), value });
     for (const [key, number] of Object.entries(values)) {
       const node = find(`[data-number=${key}]`);
       node.value = number;
@@ -161,6 +162,7 @@ globalThis.Explorer ??= {};
 
   let frame = 0;
   function draw() {
+    if (!size) return; // the first size draws
     frame ||= requestAnimationFrame(() => {
       frame = 0;
       render();
@@ -249,13 +251,15 @@ globalThis.Explorer ??= {};
     else if (target.dataset.do === "again") change({ moved: new Map() });
   });
   addEventListener("hashchange", load);
-  new ResizeObserver(draw).observe(find("svg"));
+  // To ask for the size at each frame would make the browser lay the page out in the middle of it.
+  new ResizeObserver(([{ contentRect }]) => {
+    size = contentRect;
+    draw();
+  }).observe(find("svg"));
   new MutationObserver(() => {
     heatMaps.repaint();
     draw();
   }).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 
-  root.hidden = false;
-  document.querySelector(".tour").classList.add("live");
   load();
 })();

@@ -3,7 +3,7 @@
 globalThis.Explorer ??= {};
 Explorer.maps = (() => {
   const { TENSORS } = Explorer.model;
-  const { N, D } = Explorer.state;
+  const { N, D, formatCell, parseCell } = Explorer.state;
   const { TITLES, ABOUT, EQUATIONS, number, name } = Explorer.cells;
   const SHADES = 64; // on either side of zero
 
@@ -15,58 +15,43 @@ Explorer.maps = (() => {
     return d3.quantize(scale, 2 * SHADES + 1);
   }
 
+  // The cells as text, which a browser reads in one go: made one by one they take several times as long.
+  const cellAsHtml = (tensor, n, d) =>
+    `<i role="gridcell" id="${formatCell({ tensor, n, d })}" ` +
+    (n === N ? `class="of-query" tabindex="${d === 2 ? 0 : -1}"></i>` : 'tabindex="-1"></i>');
+  const rowAsHtml = (tensor, d) =>
+    `<div class="stripe" role="row"><span class="embedding" role="rowheader">${d + 1}</span>` +
+    d3
+      .range(N + 1)
+      .map((n) => cellAsHtml(tensor, n, d))
+      .join("") +
+    '<span class="limit" aria-hidden="true"></span></div>';
+  const figureAsHtml = (name, tensor) =>
+    `<figure class="tensor"><figcaption id="caption-${name}">` +
+    `<b>${TITLES[tensor]}</b> ${ABOUT[tensor]} <span class="number">${EQUATIONS[tensor]}</span></figcaption>` +
+    `<div role="grid" aria-labelledby="caption-${name}" aria-rowcount="${D}" aria-colcount="${N + 1}">` +
+    d3
+      .range(D)
+      .map((d) => rowAsHtml(tensor, d))
+      .join("") +
+    "</div></figure>";
+  const HEADING =
+    '<div class="stripe heading" aria-hidden="true">' +
+    `<span></span><span>row 1</span><span>row ${N}</span><span>query</span></div>`;
+
   // `onInspect(cell)` is called when a cell is hovered or reached, `onCut(cell)` when it is clicked or Enter is pressed.
   function create(parent, { onInspect, onCut }) {
-    const cellsOf = (tensor, d) => d3.range(N + 1).map((n) => ({ tensor, n, d }));
-    const header = d3.select(parent).append("div").attr("class", "stripe heading").attr("aria-hidden", "true");
-    header
-      .selectAll("span")
-      .data(["", "row 1", "row 50", "query"])
-      .join("span")
-      .text((text) => text);
-    const figures = d3
-      .select(parent)
-      .selectAll("figure")
-      .data(d3.range(TENSORS.length))
-      .join("figure")
-      .attr("class", "tensor");
-    figures
-      .append("figcaption")
-      .attr("id", (t) => `caption-${TENSORS[t]}`)
-      .html((t) => `<b>${TITLES[t]}</b> ${ABOUT[t]} <span class="number">${EQUATIONS[t]}</span>`);
-    const grids = figures
-      .append("div")
-      .attr("role", "grid")
-      .attr("aria-labelledby", (t) => `caption-${TENSORS[t]}`)
-      .attr("aria-rowcount", D)
-      .attr("aria-colcount", N + 1);
-    const rows = grids
-      .selectAll("div")
-      .data((tensor) => d3.range(D).map((d) => ({ tensor, d })))
-      .join("div")
-      .attr("class", "stripe")
-      .attr("role", "row");
-    rows
-      .append("span")
-      .attr("class", "embedding")
-      .attr("role", "rowheader")
-      .text(({ d }) => d + 1);
-    const cells = rows
-      .selectAll("i")
-      .data(({ tensor, d }) => cellsOf(tensor, d))
-      .join("i")
-      .attr("role", "gridcell")
-      .attr("tabindex", ({ n, d }) => (n === N && d === 2 ? 0 : -1))
-      .attr("id", Explorer.state.formatCell)
-      .classed("of-query", ({ n }) => n === N);
-    const limits = rows.append("span").attr("class", "limit").attr("aria-hidden", "true");
+    parent.innerHTML = HEADING + TENSORS.map(figureAsHtml).join("");
     const nodes = TENSORS.map(() => new Array((N + 1) * D));
-    cells.each(function ({ tensor, n, d }) {
-      nodes[tensor][n * D + d] = this;
-    });
-    const limitNodes = limits.nodes();
+    for (const node of parent.querySelectorAll("i")) {
+      const { tensor, n, d } = parseCell(node.id);
+      nodes[tensor][n * D + d] = node;
+    }
+    const limitNodes = parent.querySelectorAll(".limit");
     let colours = palette();
     let marked = null; // the node of the inspected cell
+    let known = false; // whether the pointer went down on it
+    let shownCuts = TENSORS.map(() => null); // the masks that the nodes show
     const painted = TENSORS.map(() => new Int16Array((N + 1) * D).fill(-1)); // the shade each cell has
 
     function focus(cell) {
@@ -91,18 +76,22 @@ Explorer.maps = (() => {
       event.preventDefault();
     }
 
-    cells
-      .on("pointerenter", (event, cell) => event.pointerType === "mouse" && onInspect(cell))
-      .on("focus", (event, cell) => onInspect(cell))
-      .on("keydown", key)
-      // A finger cannot hover: its first tap shows the cell, its second cuts it.
-      .on("pointerdown", function () {
-        this.dataset.known = this === marked;
-      })
-      .on("click", function (event, cell) {
-        focus(cell);
-        if (event.pointerType !== "touch" || this.dataset.known === "true") onCut(cell);
+    // One listener for all cells: it would take long to attach one to each.
+    function listen(type, act) {
+      parent.addEventListener(type, (event) => {
+        const cell = parseCell(event.target.id);
+        if (cell) act(event, cell);
       });
+    }
+    listen("pointerover", (event, cell) => event.pointerType === "mouse" && onInspect(cell));
+    listen("focusin", (event, cell) => onInspect(cell));
+    listen("keydown", key);
+    // A finger cannot hover: its first tap shows the cell, its second cuts it.
+    listen("pointerdown", ({ target }) => (known = target === marked));
+    listen("click", (event, cell) => {
+      focus(cell);
+      if (event.pointerType !== "touch" || known) onCut(cell);
+    });
 
     // Each embedding has its own scale, printed at its end: the constant columns are far larger than the others.
     function paint(trace) {
@@ -132,7 +121,10 @@ Explorer.maps = (() => {
     }
 
     function markCuts(cuts) {
-      cells.classed("cut", ({ tensor, n, d }) => Boolean(cuts[tensor]?.[n * D + d]));
+      for (let t = 0; t < TENSORS.length; t++)
+        if (cuts[t] !== shownCuts[t])
+          nodes[t].forEach((node, i) => node.classList.toggle("cut", Boolean(cuts[t]?.[i])));
+      shownCuts = cuts;
     }
 
     // Mark the inspected cell, and say to a screen reader what it is.

@@ -166,12 +166,12 @@ Explorer.plot = (() => {
       zero.attr("x1", MARGIN.left).attr("x2", right).attr("y1", sy(0)).attr("y2", sy(0));
     }
 
-    // Draw {context, u, answer, domain, lines: [{name, colour, at, ys, dash, thick}], value}: each line has answers ys at
-    // the queries `at`; `value` is what a screen reader says of the query.
+    // Draw {size: {width, height}, context, u, answer, domain, lines: [{name, colour, at, ys, dash, thick}], value}: each
+    // line has answers ys at the queries `at`; `value` is what a screen reader says of the query.
     function update(next) {
       shown = next;
       const { context, u, answer, domain, lines, value } = next;
-      const { clientWidth: width, clientHeight: height } = svgNode;
+      const { width, height } = next.size;
       const [right, bottom] = [width - MARGIN.right, height - MARGIN.bottom];
       const asked = String([width, height, ...domain.x, ...domain.y]);
       if (asked !== frame) drawFrame(domain, width, height, right, bottom);

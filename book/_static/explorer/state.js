@@ -158,5 +158,20 @@ Explorer.state = (() => {
 
   const eps = (state) => state.eps ?? Explorer.data.networks[state.w].eps;
 
-  return { LIMITS, N, D, start, format, parse, formatCell, toggled, only, isCut, spreadContext, context, eps };
+  return {
+    LIMITS,
+    N,
+    D,
+    start,
+    format,
+    parse,
+    formatCell,
+    parseCell,
+    toggled,
+    only,
+    isCut,
+    spreadContext,
+    context,
+    eps,
+  };
 })();
